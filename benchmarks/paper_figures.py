@@ -1,93 +1,94 @@
-"""Draw the figures of docs/papers.md: python benchmarks/paper_figures.py docs/images/papers
+"""Draw the figures of docs/gallery.md and docs/papers.md.
 
-One figure per paper: the gradient of a label that is not annotated, over the predicted probability
-(paper 000: the probability that any class is present).
+    python benchmarks/paper_figures.py docs/images/papers --data DATA --work WORK
+
+Every figure of the papers by its command, `halftruth bench paper PAPER --figure N`, in its smallest
+form, as a PNG file of at most 60 kB. Runs stay in WORK; the same command continues. Without --data:
+the figures that need none.
 """
 
+import io
+from argparse import ArgumentParser
 from pathlib import Path
 
-import numpy as np
-import pandas as pd
+from PIL import Image, ImageOps
 
 from common import start
-from halftruth.plots.loss_figures import loss_curves
-from halftruth.plots.style import Drawing, line_look, panels, save, styled
+from halftruth.bench.paper_items import Item, items
+from halftruth.cli.bench_commands import app
+from halftruth.plots.loss_figures import draw_losses
+from halftruth.plots.style import save
 
-# File, title, and per curve: its label, the method, the place in the schedule.
+# Figures of the main texts, which are not in the supplements: gradients of an unknown label.
 GRADIENTS = {
-    "001-em": ("EM: unknown labels are left undecided", [
-        ("assume negative", "bce", 0.0),
-        ("EM, α = 0.2", "em:alpha=0.2", 0.0),
-        ("WAN, 1/(K−1), 20 classes", "wan", 0.0),
-    ]),
-    "002-gr": ("GR: soft labels that change during training", [
-        ("assume negative", "bce", 0.0),
-        ("GR, first epoch", "gr:w=[0,10],b=[-2,-8]", 0.0),
-        ("GR, half way", "gr:w=[0,10],b=[-2,-8]", 0.5),
-        ("GR, end", "gr:w=[0,10],b=[-2,-8]", 1.0),
-    ]),
-    "003-hill": ("Hill and SPLC: do not punish confident predictions", [
-        ("assume negative", "bce", 0.0),
-        ("squared error", "mse", 0.0),
-        ("Hill", "hill", 0.0),
-        ("SPLC, τ = 0.6", "splc:start=0", 0.0),
-    ]),
-    "004-lasd": ("LASD: small weights, and weak positives above τ", [
-        ("assume negative", "bce", 0.0),
-        ("LAS, 1/(K−1), 20 classes", "las", 0.0),
-        ("LASD, λ₊ = 0.1, τ = 0.9", "lasd:expected_positives=1.46", 0.0),
-    ]),
-}  # fmt: skip
-
-
-@styled
-def draw_gradients(name: str) -> Drawing:
-    """Draw the gradient of an unknown label for some methods."""
-    title, curves = GRADIENTS[name]
-    figure, grid = panels(1, 1, width=4.6, height=3)
-    axes, tables = grid[0, 0], []
-    for number, (label, method, at) in enumerate(curves):
-        table = loss_curves([method], [at], points=99)
-        table = table[table["label"] == "UNKNOWN"].assign(curve=label)
-        axes.plot(table["p"], table["gradient"], label=label, **line_look(number))
-        tables.append(table[["curve", "p", "gradient"]])
-    axes.axhline(0, color="black", linewidth=0.6)
-    axes.set_xlabel("predicted probability of a label that is not annotated")
-    axes.set_ylabel("gradient (positive: pushed down)")
-    axes.set_title(title)
-    axes.legend()
-    return Drawing(name, figure, pd.concat(tables, ignore_index=True))
-
-
-@styled
-def draw_any_class() -> Drawing:
-    """Draw the probability of "any class" while one of 14 classes is predicted, by lambda."""
-    figure, grid = panels(1, 1, width=4.6, height=3)
-    axes, tables, classes, low = grid[0, 0], [], 14, 0.05
-    p = np.linspace(0.02, 0.98, 97)
-    for number, lam in enumerate((0.0, 0.02, 0.1, 1.0)):
-        weight = 1 + lam * (classes - 1)
-        rest = lam * (classes - 1) * np.log(low / (1 - low))
-        any_class = 1 / (1 + np.exp(-(np.log(p / (1 - p)) + rest) / weight))
-        axes.plot(p, any_class, label=f"λ = {lam:g}", **line_look(number))
-        tables.append(pd.DataFrame({"lam": lam, "p": p, "any": any_class}))
-    axes.set_xlabel("probability of the present class (13 others at 0.05)")
-    axes.set_ylabel("probability that any class is present")
-    axes.set_title("Any-class presence: one more decision per row")
-    axes.legend()
-    return Drawing("000-any-class", figure, pd.concat(tables, ignore_index=True))
+    "001-em": {"assume negative": "bce", "EM, α = 0.2": "em:alpha=0.2", "WAN, 1/(K−1)": "wan"},
+    "004-lasd": {
+        "assume negative": "bce",
+        "LAS, 1/(K−1)": "las",
+        "LASD, λ₊ = 0.1, τ = 0.9": "lasd:expected_positives=1.46",
+    },
+}
+LIMIT, WIDTH, COLOURS = 60_000, 900, 64
 
 
 def main(argv: list[str]) -> None:
-    folder = Path(argv[0])
-    folder.mkdir(parents=True, exist_ok=True)
-    for drawing in [draw_any_class(), *map(draw_gradients, GRADIENTS)]:
-        for path in save(drawing, folder / f"{drawing.name}.svg"):
-            # The numbers follow from the formulas: only the figure is kept.
-            if path.suffix == ".csv":
-                path.unlink()
-        print(f"{folder}/{drawing.name}.svg")
+    parser = ArgumentParser()
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--data", type=Path, help="the folder of data sets")
+    parser.add_argument("--work", type=Path, default=Path("papers"), help="the folder of runs")
+    parser.add_argument("--only", default="", help="figures, as in 001-figure-7,002-figure-3")
+    given = parser.parse_args(argv)
+    given.out.mkdir(parents=True, exist_ok=True)
+    for item in items():
+        name = item.name.replace(" ", "-").lower()
+        ready = given.data is not None and item.forms if item.needs_data else True
+        if item.item.startswith("Figure") and ready and name in (given.only or name):
+            write_small(draw(item, given.work / name, given.data), given.out / f"{name}.png")
+    for name, methods in GRADIENTS.items():
+        drawing = draw_losses(methods, labels=["UNKNOWN"], show=["gradient"], name=name)
+        # The numbers follow from the formulas: only the figure is kept.
+        for path in save(drawing, given.out / f"{name}.svg"):
+            path.unlink() if path.suffix == ".csv" else print(path)
+
+
+def draw(item: Item, out: Path, data: Path | None) -> list[Image.Image]:
+    """The figures of an item, drawn by its command."""
+    words = ["paper", item.paper, "--figure", item.item.split()[1], "--out", str(out)]
+    if item.needs_data:
+        words += ["--data", str(data), "--form", item.forms[0]]
+    app(words, standalone_mode=False)
+    found = [Image.open(path).convert("RGB") for path in sorted(out.rglob("*.png"))]
+    return [cut_photos(image) for image in found] if "examples" in item.values else found
+
+
+def cut_photos(image: Image.Image) -> Image.Image:
+    """The table below the first two photos: those of a data set may not be given on."""
+    half = image.crop((0, image.height // 2, image.width // 2, image.height))
+    return half.crop(ImageOps.invert(half.convert("L")).getbbox())
+
+
+def write_small(images: list[Image.Image], path: Path) -> None:
+    """Join images one below the other and write them as a small file."""
+    width = min(WIDTH, max(image.width for image in images))
+    scaled = [
+        image.resize((width, round(image.height * width / image.width)))
+        if image.width > width
+        else image
+        for image in images
+    ]
+    joined = Image.new("RGB", (width, sum(image.height for image in scaled)), "white")
+    top = 0
+    for image in scaled:
+        joined.paste(image, (0, top))
+        top += image.height
+    for colours in (COLOURS, COLOURS // 2, COLOURS // 4):
+        buffer = io.BytesIO()
+        joined.quantize(colours, dither=Image.Dither.NONE).save(buffer, "PNG", optimize=True)
+        if buffer.tell() <= LIMIT:
+            break
+    path.write_bytes(buffer.getvalue())
+    print(f"{path}: {buffer.tell():,} bytes")
 
 
 if __name__ == "__main__":
-    start(main, "OUT")
+    start(main, "OUT --work OUT/work")

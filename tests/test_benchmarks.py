@@ -58,10 +58,6 @@ def test_commands_in_documents_have_options_that_exist(script, monkeypatch, capf
     commands = re.findall(rf"benchmarks/{script.stem}\.py((?:\\\n|[^`\n])*)", read_documents())
     assert commands, f"no document names {script.name}"
     named = {word for words in commands for word in re.findall(r"(?<= )--[a-z][a-z-]*", words)}
-    if script.stem == "paper_figures":
-        # It has no options.
-        assert named <= {"--tiny"}
-        return
     with pytest.raises(SystemExit):
         run(script, ["--help"], monkeypatch)
     known = set(re.findall(r"--[a-z][a-z-]*", capfd.readouterr().out))

@@ -9,6 +9,7 @@ import pandas as pd
 
 from halftruth.data import DataError
 from halftruth.data.readers.text_table import ITEM_COLUMNS, index_ids, plain
+from halftruth.labels.checks import Array
 from halftruth.train.config import GIVEN, Config, collect
 from halftruth.train.inputs.batches import to_dense
 from halftruth.train.results.next_steps import list_next_steps
@@ -20,13 +21,13 @@ from halftruth.train.run_logger import RunLogger
 
 
 def fit(
-    labels: Any = None,
+    labels: object = None,
     images: str | Path | list[str] | None = None,
     *,
-    recipe: Path | Mapping[str, Any] | None = None,
+    recipe: Path | Mapping[str, object] | None = None,
     resume: bool = False,
     quiet: bool = False,
-    **settings: Any,
+    **settings: object,
 ) -> Result:
     """Train on labels and images (or `features`), as `halftruth train` does.
 
@@ -62,7 +63,7 @@ def fit(
 
 
 def calibrate(
-    scores: Any, labels: Any, *, out: str | Path = Config.out, **settings: Any
+    scores: Array, labels: Array, *, out: str | Path = Config.out, **settings: Any
 ) -> TrainedRun:
     """Return a run whose model is another model: its scores in, everything of `predict` out.
 
@@ -87,7 +88,7 @@ def _as_files(given: Any, name: str, folder: Path, resume: bool) -> list[str]:
     return [_as_file(one, own, folder, resume) for one, own in zip(sources, names, strict=True)]
 
 
-def _as_file(values: Any, name: str, folder: Path, resume: bool) -> str:
+def _as_file(values: object, name: str, folder: Path, resume: bool) -> str:
     """Return the path of a file, or write data in memory to the run folder and return its path."""
     if isinstance(values, str | Path):
         return str(values)

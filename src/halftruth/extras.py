@@ -4,7 +4,6 @@ import importlib
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 _TRAIN = (
     "accelerate flask joblib matplotlib optuna pandas PIL pyarrow rich safetensors scipy sklearn "
@@ -17,7 +16,7 @@ _SCHEMAS = tuple(
     f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor" for name in ("nms", "qnms")
 )
 # A Library withdraws its operators when it is collected.
-_kept: list[Any] = []
+_kept: list[object] = []
 
 
 @contextmanager

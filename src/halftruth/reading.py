@@ -22,7 +22,7 @@ class Option:
     """What an option means, its default, and the formats in which it has an effect."""
 
     help: str
-    default: Any = None
+    default: object = None
     formats: tuple[str, ...] = EVERYWHERE
     # How the value is found where none is given.
     found: str = ""
@@ -185,7 +185,7 @@ def get_flag(name: str) -> str:
     return flag.removesuffix("s") if READING[name].default == () else flag
 
 
-def list_options(reading: Mapping[str, Any]) -> list[str]:
+def list_options(reading: Mapping[str, object]) -> list[str]:
     """Return the words of a command that reads a file in the same way.
 
     >>> list_options({"zero": "unknown", "drop_columns": ["a", "b"], "arff_labels": 3})
@@ -207,18 +207,18 @@ def text_options(reading: Mapping[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in reading.items() if READING[k].of_text and v is not None}
 
 
-def column_options(reading: Mapping[str, Any]) -> dict[str, Any]:
+def column_options(reading: Mapping[str, object]) -> dict[str, Any]:
     """Those options that say which column of a table is what."""
     return {k: v for k, v in reading.items() if READING[k].of_columns}
 
 
-def without_defaults(reading: Mapping[str, Any]) -> dict[str, Any]:
+def without_defaults(reading: Mapping[str, object]) -> dict[str, Any]:
     """The options whose value is not the default.
 
     >>> without_defaults({"zero": "absent", "sep": None, "drop_columns": []})
     {'zero': 'absent'}
     """
-    none: tuple[Any, ...] = ((), [])
+    none: tuple[object, ...] = ((), [])
     return {
         k: v
         for k, v in reading.items()

@@ -17,9 +17,9 @@ T = TypeVar("T")
 class Described:
     """Remembers the arguments of its constructor, from which it can be built again."""
 
-    _given: tuple[tuple[Any, ...], dict[str, Any]]
+    _given: tuple[tuple[object, ...], dict[str, object]]
 
-    def __new__(cls, *given: Any, **named: Any) -> Self:
+    def __new__(cls, *given: object, **named: object) -> Self:
         made = super().__new__(cls)
         # Beside __init__, which a subclass writes as it likes; a copy takes it from the original.
         vars(made)["_given"] = (given, named)
@@ -49,12 +49,12 @@ class Registry(Generic[T]):
         """`others`: names that people may expect here, and what they are."""
         self.kind, self.base, self.others = kind, base, dict(others or {})
         self._classes: dict[str, type[T]] = {}
-        self._presets: dict[str, dict[str, Any]] = {}
+        self._presets: dict[str, dict[str, object]] = {}
         self._aliases: dict[str, str] = {}
         # Classes of other packages, by package.module:Class.
         self._imported: dict[str, type[T]] = {}
 
-    def register(self, name: str, *aliases: str, **preset: Any) -> Callable[[type[T]], type[T]]:
+    def register(self, name: str, *aliases: str, **preset: object) -> Callable[[type[T]], type[T]]:
         """Class decorator; `preset` fixes arguments, so that one class can have several names."""
 
         def add(cls: type[T]) -> type[T]:
@@ -131,7 +131,7 @@ class Registry(Generic[T]):
             )
         self._imported[path] = found
 
-    def describe(self, what: "T | type[T]", stored: bool) -> tuple[str, dict[str, Any]]:
+    def describe(self, what: "T | type[T]", stored: bool) -> tuple[str, dict[str, object]]:
         """The name and arguments from which `create` builds an instance, or a class, again.
 
         stored: they must be of use in another process, and be text, numbers and lists.
@@ -163,7 +163,7 @@ class Registry(Generic[T]):
         self._imported[path] = cls
         return path, options
 
-    def _as_plain(self, cls: type, key: str, value: Any, stored: bool) -> Any:
+    def _as_plain(self, cls: type, key: str, value: object, stored: bool) -> object:
         """An argument as config.yaml can hold it: text, numbers, lists and mappings."""
         if self.base is not None and isinstance(value, self.base):
             name, options = self.describe(value, stored)
@@ -204,7 +204,7 @@ class Registry(Generic[T]):
                 break
         return found
 
-    def find_example(self, name: str, **options: Any) -> float:
+    def find_example(self, name: str, **options: object) -> float:
         """A number that a class accepts for its required arguments; 1 if it accepts none."""
         needed = [key for key, p in self.signature(name).items() if p.default is p.empty]
         for value in (1.5, 0.5, 1):
@@ -215,7 +215,7 @@ class Registry(Generic[T]):
             return value
         return 1
 
-    def create(self, what: "str | Mapping[str, Any] | T", **arguments: Any) -> T:
+    def create(self, what: "str | Mapping[str, Any] | T", **arguments: object) -> T:
         """An instance from a name or from a mapping with a "name"; an instance is returned."""
         if isinstance(what, Mapping):
             options = {**what, **arguments}

@@ -18,7 +18,7 @@ import socket
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from halftruth.extras import needs_extras
 
@@ -31,6 +31,10 @@ with needs_extras("halftruth.serve"):
     from halftruth.data.readers.label_lists import split_names
     from halftruth.train.results.output_tables import avoid_names
     from halftruth.train.results.trained_run import TrainedRun
+
+if TYPE_CHECKING:
+    import flask
+    from flask.typing import ResponseReturnValue
 
 # Limits of one request, together for all of its rows: all images are decoded, and all texts are
 # encoded, before the first prediction.
@@ -90,7 +94,7 @@ class Service:
 
 def make_app(
     run: TrainedRun, most_rows: int = MOST_ROWS, hosts: Sequence[str] | None = None
-) -> Any:
+) -> "flask.Flask":
     """Return the WSGI application, for a production server such as gunicorn or waitress.
 
     app = halftruth.serve.make_app(halftruth.load("runs/first"))
@@ -118,11 +122,11 @@ def make_app(
             )
 
     @app.get("/health")
-    def health() -> Any:
+    def health() -> "ResponseReturnValue":
         return {"status": "ok"}
 
     @app.get("/")
-    def about() -> Any:
+    def about() -> "ResponseReturnValue":
         limits = {
             "rows": most_rows,
             "bytes": MOST_BYTES,
@@ -132,7 +136,7 @@ def make_app(
         return {"inputs": kind, "classes": list(run.classes), "limits": limits}
 
     @app.post("/predict")
-    def predict() -> Any:
+    def predict() -> "ResponseReturnValue":
         items, inputs = read_request(flask.request, run, kind, most_rows)
         with lock:
             given: dict[str, Any] = {"text" if kind == "texts" else kind: inputs}
@@ -142,11 +146,11 @@ def make_app(
         return {"predictions": to_records(table, run.classes)}
 
     @app.errorhandler(DataError)
-    def refuse(error: DataError) -> Any:
+    def refuse(error: DataError) -> "ResponseReturnValue":
         return {"error": str(error)}, 413 if isinstance(error, TooLarge) else 400
 
     @app.errorhandler(Exception)
-    def fail(error: Exception) -> Any:
+    def fail(error: Exception) -> "ResponseReturnValue":
         code = getattr(error, "code", 500)
         text = getattr(error, "description", None) or "the prediction failed; see the server's log"
         if code == 413:
@@ -186,7 +190,9 @@ def get_kind(run: TrainedRun) -> str:
     return "texts" if run.config.text else "features"
 
 
-def read_request(request: Any, run: TrainedRun, kind: str, most_rows: int) -> tuple[Any, Any]:
+def read_request(
+    request: "flask.Request", run: TrainedRun, kind: str, most_rows: int
+) -> tuple[Any, Any]:
     """Return the names (or None) and the inputs of a request, checked."""
     # Read first: looking for files of a form takes the body away.
     data = request.get_data()
@@ -195,7 +201,7 @@ def read_request(request: Any, run: TrainedRun, kind: str, most_rows: int) -> tu
     if kind == "images" and request.files:
         files = request.files.getlist("images")
         names = [file.filename or str(row) for row, file in enumerate(files)]
-        values: Any = [file.read() for file in files]
+        values = [file.read() for file in files]
         _check_rows(values, "the form field images", most_rows)
         return _unique(names), _decode_all(values, names)
     body = _read_json(data)
@@ -218,7 +224,7 @@ def read_request(request: Any, run: TrainedRun, kind: str, most_rows: int) -> tu
     return items, _check_features(values)
 
 
-def _check_texts(values: list[Any]) -> list[str]:
+def _check_texts(values: list[str]) -> list[str]:
     """The texts of a request, which become a table, since a text could be the name of a file."""
     if not all(isinstance(text, str) for text in values):
         raise DataError("texts: expected a list of texts")
@@ -229,7 +235,7 @@ def _check_texts(values: list[Any]) -> list[str]:
     return values
 
 
-def _check_features(values: list[Any]) -> Any:
+def _check_features(values: list[Any]) -> "list[list[float]] | pd.DataFrame":
     """The rows of a request as a table if they are objects, and otherwise unchanged."""
     if not all(isinstance(row, dict) for row in values):
         if not all(isinstance(row, list) for row in values):
@@ -248,11 +254,11 @@ def _check_features(values: list[Any]) -> Any:
     return pd.DataFrame(values)
 
 
-def _are_numbers(cells: Any) -> bool:
+def _are_numbers(cells: object) -> bool:
     return isinstance(cells, list) and all(isinstance(cell, (int, float)) for cell in cells)
 
 
-def to_records(table: pd.DataFrame, classes: tuple[str, ...]) -> list[dict[str, Any]]:
+def to_records(table: pd.DataFrame, classes: tuple[str, ...]) -> list[dict[str, object]]:
     """Return one record per row: its name, the decided labels, the probability per class."""
     item, labels = (avoid_names(name, classes) for name in ("item", "labels"))
     return [
@@ -284,7 +290,7 @@ def _parse_int(text: str) -> int | float:
     return int(text) if len(text) < 300 else float(text)
 
 
-def _check_rows(values: Any, name: str, most: int) -> None:
+def _check_rows(values: object, name: str, most: int) -> None:
     if not isinstance(values, list) or not values:
         raise DataError(f"{name}: expected a list with at least one entry")
     if len(values) > most:
@@ -297,7 +303,7 @@ def _unique(names: list[str]) -> list[str]:
     return names
 
 
-def _from_base64(text: Any, number: int) -> bytes:
+def _from_base64(text: object, number: int) -> bytes:
     try:
         return base64.b64decode(str(text).rpartition("base64,")[2], validate=True)
     except (binascii.Error, ValueError):

@@ -61,9 +61,9 @@ def test_a_method_stands_in_a_papers_table_by_one_command(on_path, root, tmp_pat
     monkeypatch.setattr(runner, "Pool", HereOnly)
     form = {"data": {"reader": "tabular", "dataset": "toy", "root": "toy.npz"}, "about": "",
             "training": {"epochs": 2, "batch_size": 8}, "trials": 1, "seeds": [0, 1]}  # fmt: skip
-    declared = {**paper_items._declared()}
+    declared = {**paper_items.read_bench_yaml(paper_items.ITEMS)}
     declared["forms"] = {**declared["forms"], "voc-few": form}
-    monkeypatch.setattr(paper_items, "_declared", lambda: declared)
+    monkeypatch.setattr(paper_items, "read_bench_yaml", lambda name: declared)
     words = ["bench", "paper", "003", "--table", "IV", "--form", "voc-few", "--data", str(root)]
     words += ["--out", str(tmp_path), "--add", f"{NAME}:weight=0.5", "--add", "swan"]
     done = CliRunner().invoke(app, words)

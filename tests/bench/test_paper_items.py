@@ -211,6 +211,21 @@ def test_the_untrained_run_of_figure_5_predicts_as_before_training(data, tmp_pat
     assert weights[0].std().item() == pytest.approx(0.01, rel=0.2)
 
 
+def test_figures_of_labels_count_the_rows_whose_labels_are_hidden(data, tmp_path):
+    """Paper 002, Fig. 4: test rows are complete, so all of them would count as labelled."""
+    item = find_item("002", "Figure", "4")
+    kept = {**item.values, "labels": item.values["labels"][:1]}
+    found = paper_figures.draw_item(
+        Item(item.paper, item.item, item.title, kept), data, tmp_path, {}, None, print
+    )
+    ((folder, (drawing,), _),) = found
+    read = paper_items.read_data(data, "voc2012", "single")
+    learnt = len(read.splits.train) + len(read.splits.val)
+    assert (folder.name, drawing.name) == ("voc2012", "counts")
+    assert set(drawing.numbers["rows"]) == {learnt}
+    assert drawing.numbers["labelled"].sum() == learnt
+
+
 def test_records_of_the_last_epoch_are_means_next_to_published_numbers(tmp_path):
     """Paper 001, Table 6: the precision of positive pseudo-labels, 3 runs."""
     name, folders = "pseudo_positive_precision", []

@@ -165,3 +165,12 @@ def test_surfaces_can_be_read(method):
 
 def test_the_means_can_be_read():
     assert_legible(draw_means(points=12).figure)
+
+
+def test_a_figure_of_a_paper_has_its_panels_and_names():
+    methods = {"AN": "bce", "GR": "gr"}
+    drawing = draw_losses(methods, [0, 1], labels=["UNKNOWN"], show=["gradient"], points=9)
+    (axes,) = drawing.figure.axes
+    assert (axes.get_title(), axes.get_ylabel()) == ("UNKNOWN", "gradient dL/dz")
+    assert [line.get_label() for line in axes.get_lines()[:3]] == ["AN", "GR at 0", "GR at 1"]
+    assert_legible(drawing.figure)

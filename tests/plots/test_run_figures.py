@@ -12,6 +12,7 @@ from scipy.stats import wasserstein_distance
 from halftruth.data import DataError
 from halftruth.losses import GR
 from halftruth.plots.epoch_figures import (
+    draw_ambiguity,
     draw_corrected,
     draw_curves,
     draw_predictive_values,
@@ -267,3 +268,21 @@ def test_the_dot_marks_the_best_epoch_of_the_result(make_run):
     axes = draw_curves([read_run(folder)]).figure.axes[1]
     dots = [line for line in axes.get_lines() if line.get_marker() == "o"]
     assert [dot.get_xdata().tolist() for dot in dots] == [[2]]
+
+
+def test_both_kinds_of_unknown_labels_share_a_panel(make_run):
+    """001 Fig. 8: hidden positives beside true negatives, on one scale."""
+    drawing = draw_ambiguity(read_runs([make_run("a"), make_run("b")]))
+    panels = drawing.figure.axes
+    assert [axes.get_title() for axes in panels] == ["a", "b"]
+    assert all(len(axes.get_lines()) >= 2 for axes in panels)
+
+
+def test_runs_with_one_panel_stand_side_by_side(make_run):
+    """003 Fig. 5: eight losses at their best epochs."""
+    runs = read_runs([make_run(name) for name in "abcde"])
+    drawing = draw_distributions(runs, epochs=["best"])
+    shown = [axes for axes in drawing.figure.axes if axes.get_visible()]
+    rows = [round(axes.get_position().y0, 3) for axes in shown]
+    assert len(shown) == 5
+    assert len(set(rows)) == 2

@@ -152,16 +152,16 @@ def test_a_sweep_has_a_curve_per_second_value_on_test_rows_and_baselines_as_line
 
 
 def test_equal_settings_are_an_error():
-    table = pd.DataFrame({"data": "a", "lr": [0.1, 0.1], "value": [1.0, 2.0]})
+    table = pd.DataFrame({"state": "complete", "lr": [0.1, 0.1], "value": [1.0, 2.0]})
     with pytest.raises(DataError, match="the same settings: lr"):
-        draw_sensitivity("x", table, ["lr"], "data", "mAP, %")
+        draw_sensitivity(table, ["lr"], "mAP, %")
 
 
 @pytest.mark.parametrize(("other", "lines"), [([1, 1, 1, 1, 1, 1], 1), ([3, 1, 4, 1, 5, 9], 0)])
 def test_a_line_joins_a_sweep_but_not_a_search(other, lines):
-    columns = {"data": "a", "lr": [1, 2, 3, 4, 5, 5], "other": other}
+    columns = {"state": "complete", "lr": [1, 2, 3, 4, 5, 5], "other": other}
     table = pd.DataFrame({**columns, "value": [1.0, 2.0, 4.0, 3.0, 2.0, 1.0]})
-    figure = draw_sensitivity("x", table, ["lr", "other"], "data", "mAP, %").figure
+    figure = draw_sensitivity(table, ["lr", "other"], "mAP, %").figure
     drawn = figure.axes[0].get_lines()
     assert len(drawn) == lines
     if drawn:

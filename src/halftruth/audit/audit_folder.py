@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -116,7 +116,7 @@ class AuditFolder:
 
 
 def write_audit(
-    path: Path, data: ScoredLabels, known: Calibration, *, info: dict[str, Any], most: int
+    path: Path, data: ScoredLabels, known: Calibration, *, info: dict[str, object], most: int
 ) -> AuditFolder:
     """Write everything except the report."""
     path.mkdir(parents=True, exist_ok=True)
@@ -147,8 +147,8 @@ def list_foreign_files(path: Path, labels: Path) -> list[Path]:
 
 
 def describe_source(
-    config: Config, reading: dict[str, Any], origin: str, warnings: list[str]
-) -> dict[str, Any]:
+    config: Config, reading: Mapping[str, object], origin: str, warnings: list[str]
+) -> dict[str, object]:
     """Where labels, inputs and scores come from, as audit.json has it."""
     file = Path(config.labels)
     return {
@@ -164,7 +164,7 @@ def describe_source(
 
 def describe_counts(
     missing_total: Estimate, missing: Sequence[Estimate], wrong_total: Estimate, wrong: list[float]
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """The estimated numbers of missing and wrong labels, as audit.json has them."""
     return {
         "missing": {
@@ -178,7 +178,7 @@ def describe_counts(
     }  # fmt: skip
 
 
-def write_folder(path: Path, data: ScoredLabels, info: dict[str, Any]) -> AuditFolder:
+def write_folder(path: Path, data: ScoredLabels, info: Mapping[str, object]) -> AuditFolder:
     """Write scores.npz and audit.json: a folder with this last file is complete."""
     np.savez_compressed(
         path / SCORES, rows=data.rows, labels=data.labels, scores=data.scores.astype(np.float32),
@@ -228,7 +228,7 @@ def _is_listed(kind: str, table: pd.DataFrame) -> np.ndarray:
     return np.asarray(listed)
 
 
-def find_roles(table: Table, reading: dict[str, Any]) -> Roles:
+def find_roles(table: Table, reading: dict[str, object]) -> Roles:
     """Which column of the audited table is what."""
     options = column_options(reading)
     if weights := reading.get("weight_column"):
@@ -236,7 +236,7 @@ def find_roles(table: Table, reading: dict[str, Any]) -> Roles:
     return assign_roles(table, **options)
 
 
-def find_reading_problem(reading: dict[str, Any]) -> str:
+def find_reading_problem(reading: dict[str, object]) -> str:
     """Why labels that were read with these options cannot be written back; '' if they can."""
     if reading.get("also"):
         return (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -104,7 +105,7 @@ def read_audit_inputs(config: Config, split: str | None) -> AuditInputs:
     return AuditInputs(config, reading, labels, rows, None if groups is None else groups[rows])
 
 
-def refuse_idle_weights(labels: LabelMatrix, reading: dict[str, Any]) -> None:
+def refuse_idle_weights(labels: LabelMatrix, reading: Mapping[str, object]) -> None:
     """Refuse weights that change nothing: without training, only weights of 0 do."""
     named = [name for name in _WEIGHTS if name in reading]
     if named and labels.weights is not None and (labels.weights > 0).all():

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix, check_classes
+from halftruth.labels.checks import Array
 from halftruth.presence.calibration import Calibration, calibrate, check_labels_and_scores
 
 PRECISIONS = (0.95, 0.9, 0.8, 0.7, 0.6, 0.5)
@@ -31,8 +32,8 @@ class ScoredLabels:
 
 
 def match_scores(
-    labels: Any,
-    scores: Any,
+    labels: Array | LabelMatrix,
+    scores: Array,
     *,
     classes: Sequence[str] | None = None,
     items: Sequence[str] | None = None,
@@ -63,8 +64,8 @@ def match_scores(
 
 
 def missing_labels(
-    labels: Any,
-    scores: Any,
+    labels: Array | LabelMatrix,
+    scores: Array,
     *,
     classes: Sequence[str] | None = None,
     items: Sequence[str] | None = None,
@@ -91,8 +92,8 @@ def missing_labels(
 
 
 def wrong_labels(
-    labels: Any,
-    scores: Any,
+    labels: Array | LabelMatrix,
+    scores: Array,
     *,
     classes: Sequence[str] | None = None,
     items: Sequence[str] | None = None,
@@ -136,7 +137,7 @@ def count_at_precision(expected_precision: np.ndarray, precision: float) -> int:
     return int(enough[-1]) + 1 if len(enough) else 0
 
 
-def rank_unknown(labels: Any, scores: Any, **options: Any) -> np.ndarray:
+def rank_unknown(labels: Array | LabelMatrix, scores: Array, **options: Any) -> np.ndarray:
     """(M, 2) row and column of the unknown labels, the most probable ones first."""
     data = match_scores(labels, scores)
     present = calibrate(data.labels, data.scores, **options).present
@@ -146,8 +147,8 @@ def rank_unknown(labels: Any, scores: Any, **options: Any) -> np.ndarray:
 
 
 def per_class(
-    labels: Any,
-    scores: Any,
+    labels: Array | LabelMatrix,
+    scores: Array,
     *,
     classes: Sequence[str] | None = None,
     calibration: Calibration | None = None,
@@ -187,7 +188,7 @@ def precision_table(
     )
 
 
-def summary(labels: Any, scores: Any, **options: Any) -> dict[str, Any]:
+def summary(labels: Array | LabelMatrix, scores: Array, **options: Any) -> dict[str, object]:
     """Return the main numbers of an audit."""
     data = match_scores(labels, scores)
     known = calibrate(data.labels, data.scores, **options)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import pandas as pd
 from halftruth.audit.score_sources import run_scores
 from halftruth.data import DataError, fold_of_rows, split_rows, write_labels
 from halftruth.data.verdicts import VERDICTS, write_verdicts
+from halftruth.data.wide_matrix import Matrix
 from halftruth.labels import PRESENT, LabelMatrix
 from halftruth.presence.solvers import logit, sigmoid
 from halftruth.train.config import Config
@@ -35,13 +36,13 @@ def cross_scores(
     folder: Path,
     *,
     images: list[str] | None = None,
-    features: np.ndarray | None = None,
+    features: Matrix | None = None,
     folds: int = 5,
     seed: int = 0,
     groups: np.ndarray | None = None,
     verified: np.ndarray | None = None,
     quiet: bool = True,
-    **settings: Any,
+    **settings: object,
 ) -> tuple[np.ndarray, list[tuple[str, str]]]:
     """(N, K) scores by `folds` trainings, each on the rows of the other folds; and bad images.
 
@@ -88,7 +89,7 @@ def cross_scores(
     return scores if groups is not None else align_folds(scores, fold), bad
 
 
-def _chooses_epoch(settings: dict[str, Any]) -> bool:
+def _chooses_epoch(settings: dict[str, object]) -> bool:
     """Whether training chooses an epoch, which takes validation rows."""
     known = {key: value for key, value in settings.items() if key in SETTINGS}
     return not Config(**{**get_defaults(settings), **known}).fits_ensemble
@@ -135,7 +136,7 @@ def align_folds(scores: np.ndarray, fold: np.ndarray) -> np.ndarray:
     return sigmoid(z)
 
 
-def _train_fold(labels: LabelMatrix, out: Path, settings: dict[str, Any]) -> None:
+def _train_fold(labels: LabelMatrix, out: Path, settings: Mapping[str, object]) -> None:
     """Train without the rows of one fold, or resume that run; a finished run is kept."""
     table = out.with_name(f"{out.name}.parquet")
     write_labels(labels, table)
@@ -173,8 +174,8 @@ def _write_verified(verified: np.ndarray, classes: tuple[str, ...], path: Path) 
 def _check_same(
     folder: Path,
     labels: LabelMatrix,
-    arrays: tuple[np.ndarray | None, ...],
-    settings: dict[str, Any],
+    arrays: tuple[Matrix | None, ...],
+    settings: Mapping[str, object],
 ) -> None:
     """Refuse to continue folds that were started on other data or with other settings."""
     now = hashlib.sha256(json.dumps([labels.classes, settings], default=str).encode())

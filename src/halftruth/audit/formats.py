@@ -191,7 +191,7 @@ def list_present(labels: LabelMatrix, row: int) -> list[str]:
     return [labels.classes[k] for k in np.flatnonzero(labels.values[row] == PRESENT)]
 
 
-def _dump(path: Path, tree: Any) -> None:
+def _dump(path: Path, tree: object) -> None:
     write_text(path, json.dumps(tree, ensure_ascii=False, indent=1))
 
 
@@ -227,7 +227,7 @@ def _make_task(
     suggested: list[tuple[str, float]],
     rows: ShownRows,
     planned: bool,
-) -> dict[str, Any]:
+) -> dict[str, object]:
     data: dict[str, Any] = {}
     if rows.store is None:
         data["text"] = "\n".join(f"{name}: {text}" for name, text in rows.columns(row))

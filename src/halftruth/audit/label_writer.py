@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from halftruth.audit.audit_folder import AuditFolder, find_reading_problem, find
 from halftruth.audit.csv_cells import CellFile, same_cells
 from halftruth.data import DataError
 from halftruth.data.readers.cell_codes import Coding, kind_of
+from halftruth.data.readers.cells import Cell
 from halftruth.data.readers.label_lists import (
     detect_separator,
     join_names,
@@ -191,13 +193,13 @@ def _write_text(
 
 
 def _write_parquet(
-    source: Path, out: Path, new: dict[tuple[int, str], Any], extra: dict[str, list[str]]
+    source: Path, out: Path, new: Mapping[tuple[int, str], Cell], extra: dict[str, list[str]]
 ) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     table = pq.read_table(source)
-    changed: dict[str, list[Any]] = {}
+    changed: dict[str, list[Cell]] = {}
     for (row, name), value in new.items():
         changed.setdefault(name, table[name].to_pylist())[row] = value
     for name, cells in changed.items():
@@ -211,7 +213,7 @@ def _write_parquet(
     pq.write_table(table, out)
 
 
-def _typed(cell: Any, kind: Any) -> Any:
+def _typed(cell: object, kind: object) -> object:
     """The text of a cell as a value of the type of its column."""
     import pyarrow as pa
 

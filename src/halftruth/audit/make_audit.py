@@ -85,7 +85,7 @@ class _Source:
     # Whether the columns have names.
     named: bool = True
     # Whether the labels look biased, as the run or the first fold says.
-    label_bias: dict[str, Any] = field(default_factory=dict)
+    label_bias: dict[str, object] = field(default_factory=dict)
 
 
 def make_audit(
@@ -93,7 +93,7 @@ def make_audit(
     labels: str | Path | None = None,
     *,
     out: str | Path = "audit",
-    reading: dict[str, Any] | None = None,
+    reading: dict[str, object] | None = None,
     split: str | None = None,
     selection: Selection = "auto",
     unlabelled_rows: str = "auto",
@@ -287,7 +287,7 @@ def _score_by_folds(
     return scores, found
 
 
-def _read_facts(file: Path) -> dict[str, Any]:
+def _read_facts(file: Path) -> dict[str, object]:
     """What a run or an earlier audit says about the choice of labels; {} where there is none.
 
     After a review, rows show several labels, and the choice cannot be tested again.

@@ -64,7 +64,7 @@ class Queue:
         limit: int = 48,
         who: str = "",
         **filters: Any,
-    ) -> dict[str, Any]:
+    ) -> dict[str, object]:
         """The matching candidates after the id `after` (or before `before`), and how many match."""
         ids = self.matching(**filters, who=who)
         limit = max(1, min(limit, _MOST_AT_ONCE))
@@ -110,11 +110,11 @@ class Queue:
         ids = np.flatnonzero(fits)
         return ids[np.argsort(self._rank[ids])]
 
-    def entry(self, i: int, who: str = "") -> dict[str, Any]:
+    def entry(self, i: int, who: str = "") -> dict[str, object]:
         """One candidate as the page shows it."""
         row = int(self.known.row[i])
         votes = self.decisions.votes.get(i, {})
-        found: dict[str, Any] = {
+        found: dict[str, object] = {
             "id": i,
             "item": str(self.known.item[i]),
             "class": self.audit.classes[self.known.column[i]],
@@ -133,7 +133,7 @@ class Queue:
             found["columns"] = self.rows.columns(row)
         return found
 
-    def similar(self, i: int, count: int = 4) -> dict[str, Any]:
+    def similar(self, i: int, count: int = 4) -> dict[str, object]:
         """The nearest rows that have the class of a candidate, and the nearest without it."""
         if not 0 <= i < len(self.known.row):
             raise DataError(f"there is no candidate {i}")
@@ -150,7 +150,7 @@ class Queue:
             },
         }
 
-    def _example(self, place: int) -> dict[str, Any]:
+    def _example(self, place: int) -> dict[str, object]:
         row = int(self.audit.scored.rows[place])
         found: dict[str, Any] = {
             "place": place,
@@ -175,7 +175,7 @@ class Queue:
         """The current verdicts on some candidates."""
         return {i: self.decisions.verdicts.get(i) for i in ids}
 
-    def progress(self, who: str = "") -> dict[str, Any]:
+    def progress(self, who: str = "") -> dict[str, object]:
         """Counts of decisions, current estimates, and what the next candidates are worth."""
         now = self.now
         with self._lock:
@@ -208,7 +208,7 @@ class Queue:
             "per_minute": self._speed(who),
         }
 
-    def counts(self) -> list[dict[str, Any]]:
+    def counts(self) -> list[dict[str, object]]:
         """The number of candidates per class, for the filter."""
         known, classes = self.known, self.audit.classes
         missing = np.bincount(known.column[known.missing], minlength=len(classes))

@@ -14,12 +14,16 @@ import socket
 import traceback
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from halftruth.audit.audit_folder import open_audit
 from halftruth.audit.review_queue import Queue
 from halftruth.data import BadImage, DataError
 from halftruth.extras import needs_extras
+
+if TYPE_CHECKING:
+    import flask
+    from flask.typing import ResponseReturnValue
 
 HOST = "127.0.0.1"
 _THUMB, _LARGE = 320, 1600
@@ -82,14 +86,14 @@ def _open_port(port: int) -> socket.socket:
     return opened
 
 
-def _silent_handler() -> Any:
+def _silent_handler() -> type:
     from werkzeug.serving import WSGIRequestHandler
 
     class SilentHandler(WSGIRequestHandler):
-        def log(self, *message: Any) -> None:
+        def log(self, *message: object) -> None:
             """Write no log: every address contains the token."""
 
-        def log_request(self, *answer: Any) -> None:
+        def log_request(self, *answer: object) -> None:
             """Do nothing: formatting an address that cannot be parsed would raise an error."""
 
         def handle(self) -> None:
@@ -102,7 +106,7 @@ def _silent_handler() -> Any:
     return SilentHandler
 
 
-def make_review_app(queue: Queue, token: str) -> Any:
+def make_review_app(queue: Queue, token: str) -> flask.Flask:
     """The Flask application; every address starts with the token."""
     flask = import_flask()
     app = flask.Flask("halftruth.audit", static_folder=None)
@@ -129,7 +133,7 @@ def make_review_app(queue: Queue, token: str) -> Any:
     return app
 
 
-def _check_visitor(request: Any, token: str) -> Any:
+def _check_visitor(request: flask.Request, token: str) -> ResponseReturnValue | None:
     given = request.path.split("/")[1]
     # A web page can get around the same-origin rule with a foreign host name for this machine.
     known = request.host.rsplit(":", 1)[0] in (HOST, "localhost")
@@ -141,13 +145,13 @@ def _check_visitor(request: Any, token: str) -> Any:
     return None
 
 
-def _add_headers(response: Any) -> Any:
+def _add_headers(response: flask.Response) -> flask.Response:
     response.headers.update(_HEADERS)
     response.headers.setdefault("Cache-Control", "no-store")
     return response
 
 
-def _report_bug(error: Exception) -> Any:
+def _report_bug(error: Exception) -> object:
     from werkzeug.exceptions import HTTPException
 
     if isinstance(error, HTTPException):
@@ -165,10 +169,10 @@ class Views:
         self.flask = import_flask()
         self.html = (files("halftruth.audit") / "review.html").read_text(encoding="utf-8")
 
-    def page(self) -> Any:
+    def page(self) -> ResponseReturnValue:
         return self.flask.Response(self.html, mimetype="text/html")
 
-    def about(self) -> Any:
+    def about(self) -> ResponseReturnValue:
         info = self.queue.audit.info
         return {
             "purpose": self.queue.purpose,
@@ -178,7 +182,7 @@ class Views:
             "classes": self.queue.counts(),
         }
 
-    def candidates(self) -> Any:
+    def candidates(self) -> ResponseReturnValue:
         asked = self.flask.request.args
         before = asked.get("before")
         return self.queue.page(
@@ -189,12 +193,12 @@ class Views:
             who=_name(asked, "who"),
         )
 
-    def progress(self) -> Any:
+    def progress(self) -> ResponseReturnValue:
         asked = self.flask.request.args
         ids = [_whole_number(text) for text in asked.get("ids", "").split(",") if text]
         return {**self.queue.progress(_name(asked, "who")), "states": self.queue.states(ids)}
 
-    def decide(self) -> Any:
+    def decide(self) -> ResponseReturnValue:
         asked = self._read_object()
         ids, verdict, who = asked.get("ids"), asked.get("verdict"), _name(asked, "who")
         if isinstance(asked.get("matching"), dict) and ids is None:
@@ -219,7 +223,7 @@ class Views:
             )
         return ids
 
-    def undo(self) -> Any:
+    def undo(self) -> ResponseReturnValue:
         asked = self._read_object()
         who = _name(asked, "who")
         event = self.queue.decisions.undo(_name(asked, "tab"), who)
@@ -231,7 +235,7 @@ class Views:
             **self.queue.progress(who),
         }
 
-    def similar(self, number: str) -> Any:
+    def similar(self, number: str) -> ResponseReturnValue:
         return self.queue.similar(_whole_number(number))
 
     def image(self, number: str) -> Any:
@@ -240,10 +244,10 @@ class Views:
             return "", 404
         return self._send_image(str(self.queue.known.item[k]))
 
-    def row_image(self, number: str) -> Any:
+    def row_image(self, number: str) -> ResponseReturnValue:
         return self._send_image(self.queue.item_at(_whole_number(number)))
 
-    def _send_image(self, item: str) -> Any:
+    def _send_image(self, item: str) -> ResponseReturnValue:
         side = _LARGE if "large" in self.flask.request.args else _THUMB
         try:
             data = self.queue.rows.image(item, side)
@@ -252,7 +256,7 @@ class Views:
         cached = {"Cache-Control": "private, max-age=3600"}
         return self.flask.Response(data, mimetype="image/jpeg", headers=cached)
 
-    def _read_object(self) -> dict[str, Any]:
+    def _read_object(self) -> dict[str, object]:
         """The JSON object in the body of the request."""
         try:
             asked = json.loads(self.flask.request.get_data())
@@ -285,7 +289,7 @@ def _filters(asked: Any) -> dict[str, Any]:
 _USUAL = {"kind": "missing", "state": "open", "class": ""}
 
 
-def _name(asked: Any, key: str) -> str:
+def _name(asked: dict[str, object], key: str) -> str:
     name = asked.get(key, "")
     if not isinstance(name, str):
         raise DataError(f"expected text for `{key}`")

@@ -12,6 +12,7 @@ from halftruth.data.errors import nearest, some
 from halftruth.data.features import find_rows
 from halftruth.data.readers.numpy_file import find_matrix, load_arrays
 from halftruth.data.readers.text_table import Table, find_item_column, read_table
+from halftruth.data.wide_matrix import Matrix
 from halftruth.labels import PRESENT, LabelMatrix
 from halftruth.presence.calibration import find_invalid
 from halftruth.train.results.output_tables import escape_formula
@@ -125,7 +126,7 @@ def run_scores(
     labels: LabelMatrix,
     *,
     images: list[str] | None = None,
-    features: np.ndarray | None = None,
+    features: Matrix | None = None,
     held: np.ndarray | None = None,
 ) -> tuple[np.ndarray, list[tuple[str, str]]]:
     """(N, K) scores for the classes of the labels, NaN in rows of bad images, and those images.

@@ -7,7 +7,6 @@ in random order, without the scores of the model: whoever knows them tends to ag
 from __future__ import annotations
 
 import threading
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -110,15 +109,15 @@ class VerificationQueue(Queue):
     def _rank(self) -> np.ndarray:
         return np.arange(len(self.known.row))
 
-    def entry(self, i: int, who: str = "") -> dict[str, Any]:
+    def entry(self, i: int, who: str = "") -> dict[str, object]:
         """One cell as the page shows it: no score, no probability."""
         return {**super().entry(i, who), "score": None, "probability": None}
 
-    def similar(self, i: int, count: int = 4) -> dict[str, Any]:
+    def similar(self, i: int, count: int = 4) -> dict[str, object]:
         """No similar rows: they would show what the model predicts."""
         return {"by": "", "labelled": [], "similar": []}
 
-    def progress(self, who: str = "") -> dict[str, Any]:
+    def progress(self, who: str = "") -> dict[str, object]:
         """Counts of answers, and the scores as far as they are computed."""
         self._start_worker()
         self._ready.wait(_PATIENCE)

@@ -1,5 +1,6 @@
 """Compare methods: grids of runs, one file of results, tables next to the published numbers."""
 
+import functools
 import importlib
 import importlib.resources
 from typing import Any
@@ -26,8 +27,9 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module 'halftruth.bench' has no attribute {name!r}")
 
 
+@functools.cache
 def read_bench_yaml(name: str) -> Any:
-    """Read a file of this package."""
+    """Read a file of this package; who changes what it holds, copies it."""
     with needs_extras("halftruth.bench"):
         import yaml
     file = importlib.resources.files("halftruth.bench") / name

@@ -19,7 +19,7 @@ _NO_PART = ("data", "column", "method", "published", "setup")
 _OF_FEATURES = ("yeast", "scene", "corel5k", "bibtex", "tabular", "features", "coco2014-features")
 
 
-def is_on_features(source: Mapping[str, Any]) -> bool:
+def is_on_features(source: Mapping[str, object]) -> bool:
     """Whether a data set is a matrix of features, not images."""
     return "frozen" in source or "features" in source or source["reader"] in _OF_FEATURES
 
@@ -38,7 +38,7 @@ class _Place:
     training: dict[str, Any]
     threshold: float | str
     # Of the grid: settings and cut of all methods.
-    setup: dict[str, Any]
+    setup: dict[str, object]
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class BenchCell(_Place):
         *,
         trial: bool = False,
         sample: int | str | None = None,
-        changed: Mapping[str, dict[str, Any]] | None = None,
+        changed: Mapping[str, Mapping[str, object]] | None = None,
     ) -> Job:
         """A run of this cell; `changed` replaces some of its `training` settings and `options`.
 
@@ -171,22 +171,27 @@ def _place(about: Mapping[str, Any]) -> tuple[str, str, str]:
 
 
 def of_same_setup(records: Iterable[Record], cells: Iterable[BenchCell]) -> list[Record]:
-    """The records whose settings, except the seed, are those of a run of these cells."""
+    """The records whose settings, except the seed, are those of a run of these cells.
+
+    A run that another command or column made belongs to these cells, too: it gets their names.
+    """
+    several: dict[str, list[Record]] = {}
     records = list(records)
+    for record in records:
+        several.setdefault(_settings_of(record), []).append(record)
     done = {record["id"]: record for record in records}
-    jobs = (job for cell in cells for job in cell.jobs(done))
-    # A run that an earlier command made belongs to the set-up of this one, too.
-    wanted = {_settings_of(job.to_dict()): job.setup for job in jobs}
-    keys = map(_settings_of, records)
-    return [
-        {**record, "setup": wanted[key]}
-        for record, key in zip(records, keys, strict=True)
-        if key in wanted
-    ]
+    found: dict[tuple[str, ...], Record] = {}
+    for job in (job for cell in cells for job in cell.jobs(done)):
+        names = {name: getattr(job, name) for name in ("data", "source", "column", "method")}
+        for record in several.get(_settings_of(job.to_dict()), []):
+            key = (job.data, job.column, job.method, record["id"])
+            found[key] = {**record, **names, "setup": job.setup}
+    return list(found.values())
 
 
 def _settings_of(about: Mapping[str, Any]) -> str:
-    names = [one.name for one in dataclasses.fields(_Place) if one.name != "setup"]
-    label_seed = "seed" if about["label_seed"] == about["seed"] else about["label_seed"]
-    parts = [about[name] for name in names] + [about["trial"], label_seed]
+    names = [one.name for one in dataclasses.fields(_Place) if one.name not in _NO_PART]
+    parts = {name: about[name] for name in (*names, "trial")}
+    parts["source"] = {k: v for k, v in about["source"].items() if k not in _NO_PART}
+    parts["sample"] = "seed" if about["label_seed"] == about["seed"] else about["label_seed"]
     return json.dumps(parts, sort_keys=True)

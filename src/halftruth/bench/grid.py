@@ -63,7 +63,7 @@ def build_loss(entry: dict[str, Any]) -> losses.Loss | None:
     return losses.create(entry["loss"], **fill_placeholders(entry.get("options") or {}))
 
 
-def fill_placeholders(options: dict[str, Any]) -> dict[str, Any]:
+def fill_placeholders(options: Mapping[str, object]) -> dict[str, Any]:
     """Options with 1.0 as placeholder for a number that is counted on the data later."""
     return {key: 1.0 if value == PRIOR else value for key, value in options.items()}
 
@@ -81,7 +81,7 @@ def prediction_problems(entry: Mapping[str, Any]) -> list[str]:
     return []
 
 
-def training_problems(training: dict[str, Any]) -> list[str]:
+def training_problems(training: dict[str, object]) -> list[str]:
     found = [f"{key} cannot be set in a grid" for key in sorted(training.keys() & _NOT_TRAINING)]
     unknown = sorted(training.keys() - _SETTINGS - _NOT_TRAINING)
     found += [f"there is no setting {key!r}" for key in unknown]
@@ -293,7 +293,7 @@ def _problems(name: str, entry: dict[str, Any] | None) -> list[str]:
     )
 
 
-def load_grid(path: str | Path, **changes: Any) -> Grid:
+def load_grid(path: str | Path, **changes: object) -> Grid:
     """Read and check a grid from a YAML file, with some of its keys replaced."""
     path = Path(path)
     try:

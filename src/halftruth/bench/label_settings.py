@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -154,7 +153,7 @@ def _biased(setting: str, bias: Bias, share: float | None = None) -> Show:
 
 
 def _without(share: float) -> Weigh:
-    def weigh(complete: np.ndarray, _: Any, rng: np.random.Generator) -> np.ndarray:
+    def weigh(complete: np.ndarray, _: object, rng: np.random.Generator) -> np.ndarray:
         found = np.ones(complete.shape[1])
         # At least one class stays in use.
         unused = min(round(share * len(found)), len(found) - 1)

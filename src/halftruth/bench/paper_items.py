@@ -3,7 +3,6 @@
 import copy
 import difflib
 import fnmatch
-import functools
 import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,8 +28,9 @@ from halftruth.bench.run_data import (
     write_files,
 )
 from halftruth.bench.training import epoch_folder, train_run, with_numbers
-from halftruth.data import DataError
+from halftruth.data import DataError, read_labels
 from halftruth.train.config import ConfigError
+from halftruth.train.records import count_class_histograms
 from halftruth.train.run_folder import RESULT
 
 # The kinds of items, with the options of `halftruth bench paper` that have an effect.
@@ -40,7 +40,7 @@ KINDS = {
     "statistics": ("data",),
     "settings": (),
     "losses": ("out",),
-    "labels": ("data", "out"),
+    "labels": ("data", "out", "form"),
     "text": (),
 }
 # Keys of a recipe that a grid sets itself.
@@ -48,6 +48,7 @@ _OF_A_RUN = {
     "labels", "truth", "images", "reading", "reading_truth", "method", "options", "select",
 }  # fmt: skip
 NOT_RUN = "not run here"
+ITEMS = "paper_items.yaml"
 # So small a rate that an epoch of training changes nothing that can be seen.
 BEFORE, SEED = "-before-training", "-seed-"
 NO_TRAINING = {"lr": 1e-12, "epochs": 1, "freeze_bn": True}
@@ -80,12 +81,12 @@ class Item:
     @property
     def source(self) -> str:
         """The beginning of the sources of its published numbers."""
-        return str(_declared()["sources"][self.paper])
+        return str(read_bench_yaml(ITEMS)["sources"][self.paper])
 
     @property
     def names(self) -> dict[str, str]:
         """How the paper calls rows and metrics."""
-        return dict(_declared()["names"][self.paper])
+        return dict(read_bench_yaml(ITEMS)["names"][self.paper])
 
     @property
     def forms(self) -> list[str]:
@@ -116,7 +117,7 @@ class Item:
         lines = [f"{self.name}  {self.title}", f"    {self.command}"]
         if self.needs_data:
             lines.append(f"    needs: {', '.join(self.readers)}")
-        declared = _declared()["forms"]
+        declared = read_bench_yaml(ITEMS)["forms"]
         lines += [f"    --form {form}: {declared[form]['about']}" for form in self.forms]
         return "\n".join([*lines, f"    here: {self.here}"])
 
@@ -139,20 +140,15 @@ class Item:
         return list(found.values())
 
 
-@functools.cache
-def _declared() -> dict[str, Any]:
-    return dict(read_bench_yaml("paper_items.yaml"))
-
-
 def items(paper: str | None = None) -> list[Item]:
     """Every table and figure, or those of one paper."""
-    known = _declared()["papers"]
+    known = read_bench_yaml(ITEMS)["papers"]
     if paper is not None and paper not in known:
         there = ", ".join(f"{number} ({title})" for number, title in known.items())
         raise ConfigError([f"paper: expected one of {there}; got {paper!r}"])
     return [
         Item(entry["paper"], entry["item"], entry["title"], entry)
-        for entry in _declared()["items"]
+        for entry in read_bench_yaml(ITEMS)["items"]
         if paper in (None, entry["paper"])
     ]
 
@@ -179,11 +175,11 @@ def grids(
     data: Path,
     *,
     form: str | None = None,
-    settings: dict[str, Any] | None = None,
+    settings: dict[str, object] | None = None,
     seeds: list[int] | None = None,
     limit: int | None = None,
     only: str | None = None,
-    add: Mapping[str, tuple[str, dict[str, Any]]] | None = None,
+    add: Mapping[str, tuple[str, Mapping[str, object]]] | None = None,
 ) -> Iterator[Grid]:
     """The grids of an item: one per data set, or one for a smaller `form`.
 
@@ -243,14 +239,26 @@ def check_data(item: Item, data: Path, only: str | None) -> None:
         raise DataError("\n".join(lines))
 
 
-def source_of(data: Path, reader: str, options: dict[str, Any] | None = None) -> dict[str, Any]:
+def source_of(
+    data: Path, reader: str, options: Mapping[str, object] | None = None
+) -> dict[str, Any]:
     """Where a grid finds a data set: in DIR/NAME, or in DIR itself."""
     root = reader if (data / reader).exists() else "."
     return {"reader": reader, "root": root, **(options or {})}
 
 
+def label_sources(item: Item, data: Path, form: str | None) -> Iterator[tuple[str, Any, str]]:
+    """Name, source and label setting of the data sets of a figure of labels, or of its form."""
+    if form is not None:
+        small = _form_grid(item, form)
+        yield form, small["data"][form], small["labels"][0]
+        return
+    for about in item.values["labels"]:
+        yield about["data"], source_of(data, about["data"]), about["labels"]
+
+
 def read_data(
-    data: Path, reader: str, labels: str = "complete", options: dict[str, Any] | None = None
+    data: Path, reader: str, labels: str = "complete", options: Mapping[str, object] | None = None
 ) -> Benchmark:
     """Read a data set below `data`, without the report of its differences."""
     return load_benchmark(source_of(data, reader, options), labels, 1200, data)
@@ -265,14 +273,14 @@ def _paper_grid(item: Item, recipe: Recipe, name: str, data: Path) -> dict[str, 
 
 
 def _form_grid(item: Item, form: str) -> dict[str, Any]:
-    declared, small = copy.deepcopy(_declared()["forms"][form]), item.values["small"]
+    declared, small = copy.deepcopy(read_bench_yaml(ITEMS)["forms"][form]), item.values["small"]
     del declared["about"]
     data = {form: {**declared.pop("data"), "published": small["published"]}}
     return {"data": data, "labels": [small["labels"]], **declared}
 
 
 def _methods(
-    item: Item, rows: list[Recipe], *, small: bool, settings: dict[str, Any]
+    item: Item, rows: list[Recipe], *, small: bool, settings: dict[str, object]
 ) -> dict[str, Any]:
     """The methods of a grid."""
     thresholds = item.values.get("thresholds", {})
@@ -351,12 +359,12 @@ def make_sweeps(item: Item, form: str | None, only: str | None) -> dict[str, lis
     }
 
 
-def _show(value: Any) -> Any:
+def _show(value: object) -> object:
     """A value at the end of the schedule, where it is a pair."""
     return value[-1] if isinstance(value, list) else value
 
 
-def set_options(options: dict[str, Any], values: dict[str, Any]) -> None:
+def set_options(options: dict[str, Any], values: Mapping[str, object]) -> None:
     """Replace options; `base.tau` is one of the base loss, `ratio` the threshold -b/w of GR."""
     for key, value in values.items():
         if key == "ratio":
@@ -374,7 +382,7 @@ def train_recipes(
     item: Item,
     data: Path,
     out: Path,
-    settings: dict[str, Any],
+    settings: dict[str, object],
     limit: int | None = None,
     say: Callable[[str], None] = print,
     form: str | None = None,
@@ -386,22 +394,18 @@ def train_recipes(
     the settings of a smaller form.
     """
     _check_setup(out, {**settings, "limit": limit, "form": form})
-    small = _form_grid(item, form) if form else None
     found: dict[str, list[Path]] = {}
-    for name, rows in choose_rows(item, form, only).items():
+    for folder, rows in choose_rows(item, form, only).items():
         for recipe in rows:
-            source = {**source_of(data, recipe.reader, recipe.reader_options), "limit": limit}
-            labels, given = recipe.labels, recipe.settings
-            if small is not None:
-                ((name, own),) = small["data"].items()
-                source = {**own, "limit": limit or own.get("limit")}
-                (labels,) = small["labels"]
-            read = load_benchmark(source, labels, 1200, data)
-            if small is not None:
+            grid = _form_grid(item, form) if form else _paper_grid(item, recipe, folder, data)
+            (labels,), ((name, source),) = grid["labels"], grid["data"].items()
+            source = {**source, "limit": limit or source.get("limit")}
+            read, given = load_benchmark(source, labels, 1200, data), recipe.settings
+            if form is not None:
                 options = with_numbers(_options(recipe, True), prior_of(read))
                 kept = {key: given[key] for key in _OF_A_RUN if key in given}
-                weights = resolve_weights(small["training"], data)
-                given = {**kept, **small["training"], "weights": weights, "options": options}
+                weights = resolve_weights(grid["training"], data)
+                given = {**kept, **grid["training"], "weights": weights, "options": options}
             read.store()
             if item.values.get("test_rows"):
                 read = put_test_rows_for_validation(read)
@@ -413,12 +417,13 @@ def train_recipes(
                 none = NO_TRAINING_OF_HEAD if values.get("tune") == "head" else NO_TRAINING
                 runs = {row + BEFORE: {**values, **none}, row: values}
             epochs = item.values.get("examples", {}).get(row, [])
-            for folder, own in ((out / name / key, own) for key, own in runs.items()):
-                found.setdefault(name, []).extend(_train({**own, "out": str(folder)}, say, epochs))
+            for key, own in runs.items():
+                place = {"out": str(out / name / key)}
+                found.setdefault(name, []).extend(_train({**own, **place}, say, epochs))
     return found
 
 
-def _check_setup(out: Path, setup: dict[str, Any]) -> None:
+def _check_setup(out: Path, setup: Mapping[str, object]) -> None:
     """Refuse a folder with runs of other settings or rows, which a figure would mix up."""
     file, text = out / "setup.json", json.dumps(setup, sort_keys=True)
     before = file.read_text(encoding="utf-8") if file.exists() else text
@@ -436,10 +441,10 @@ def put_test_rows_for_validation(read: Benchmark) -> Benchmark:
 
 def run_settings(
     recipe: Recipe,
-    given: dict[str, Any],
+    given: Mapping[str, object],
     read: Benchmark,
     folder: Path,
-    settings: dict[str, Any],
+    settings: dict[str, object],
 ) -> dict[str, Any]:
     """The settings of `halftruth train` for a recipe on a data set that was read."""
     files = write_files(read, folder, complete=True)
@@ -458,6 +463,21 @@ def _train(
         train_run(values, keep)
     copies = [epoch_folder(folder, epoch) for epoch in keep]
     return [*(copy for copy in copies if copy.exists()), folder]
+
+
+def count_training_rows(folder: Path) -> np.ndarray:
+    """The (K, groups, bins) counts of the training rows of a run, whose images are scored."""
+    from halftruth.train.results.trained_run import TrainedRun
+
+    run = TrainedRun(folder)
+    config = run.config
+    shown = read_labels(Path(str(config.labels)), **config.reading)
+    truth = read_labels(Path(str(config.truth)), **config.reading_truth)
+    assert shown.items is not None
+    rows = np.flatnonzero(shown.split == "train")
+    items = [str(shown.items[row]) for row in rows]
+    raw = run.score(images=config.images, items=items, bad_images="fail", workers=1).raw
+    return count_class_histograms(raw, shown.values[rows], truth.values[rows])
 
 
 # ---------------------------------------------------------------------- texts
@@ -535,7 +555,7 @@ def list_settings(item: Item) -> str:
     return as_markdown([["", *columns], *rows])
 
 
-def _flat(options: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+def _flat(options: dict[str, Any], prefix: str = "") -> dict[str, object]:
     found: dict[str, Any] = {}
     for key, value in options.items():
         inner = isinstance(value, dict)

@@ -169,7 +169,7 @@ def _expand(table: dict[str, Any], folder: str, sources: dict[str, str]) -> list
     return found
 
 
-def _pick(value: Any, column: int) -> Any:
+def _pick(value: object, column: int) -> Any:
     """A copy of a value with every {each: [...]} in it replaced by its entry for a column."""
     if isinstance(value, dict):
         if value.keys() == {"each"}:

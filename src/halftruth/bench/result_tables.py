@@ -93,7 +93,7 @@ def _by_method(values: Mapping[str, str]) -> str:
     return common + (f"; {', '.join(others)}" if others else "")
 
 
-def _join(values: Iterable[Any]) -> str:
+def _join(values: Iterable[object]) -> str:
     return ", ".join(map(str, sorted({one for one in values if one is not None}, key=str)))
 
 
@@ -117,7 +117,7 @@ def summarise(
 
 def _summarise(
     records: list[Record], metrics: list[str], part: str, source: str, setup: int
-) -> list[dict[str, Any]]:
+) -> list[dict[str, object]]:
     runs = [record for record in records if not record["trial"] and record.get(part)]
     # A reference row appears in every column; alone it makes a column only if there is no other.
     contest = [run for run in runs if run["method"] not in REFERENCES] or runs
@@ -155,7 +155,7 @@ def one_setting(runs: list[Record]) -> list[Record]:
 
 def _measure(
     runs: list[Record], part: str, metric: str, labels: str, source: str
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """One row of a summary, without its rank."""
     values = pd.DataFrame(
         [
@@ -177,7 +177,7 @@ def _measure(
     }  # fmt: skip
 
 
-def _ranked(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _ranked(rows: list[dict[str, Any]]) -> list[dict[str, object]]:
     """The rows of a column in the order of their ranks, references first."""
     order = sorted(rows, key=lambda row: (row["method"] not in REFERENCES, -row["mean"]))
     first = sum(row["method"] in REFERENCES for row in rows)

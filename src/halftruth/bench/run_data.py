@@ -92,7 +92,9 @@ def load_benchmark(source: Mapping[str, Any], labels: str, seed: int, root: Path
             source["reader"], root / source["root"], labels=labels, seed=seed, **options
         )
     limit = source.get("limit")
-    return read if limit is None else first_rows(read, int(limit))
+    if limit is None:
+        return read
+    return take_rows(read, {name: rows[:limit] for name, rows in vars(read.splits).items()})
 
 
 def write_files(read: Benchmark, folder: Path, complete: bool = False) -> dict[str, Any]:
@@ -129,23 +131,11 @@ def prior_of(read: Benchmark) -> float:
     return float(np.count_nonzero(read.truth[rows] == PRESENT, axis=1).mean())
 
 
-def describe_bench_source(job: Job, place: Place) -> str:
-    """Describe the data set of a job in one or two lines."""
-    read = load_benchmark(job.source, job.labels, 1200, place.root)
-    parts = ", ".join(f"{len(rows):,} {name}" for name, rows in vars(read.splits).items())
-    notes = [*read.notes, *map(str, read.check())] if job.source.get("limit") is None else []
-    if not len(read.splits.test):
-        notes.append("there is no test part: results are those of the validation part")
-    return "\n  ".join([f"{parts}; {len(read.classes)} classes", *notes])
-
-
-def first_rows(read: Benchmark, count: int) -> Benchmark:
-    """The data set with at most `count` rows per part, to test a grid quickly."""
-    return take_rows(read, {name: rows[:count] for name, rows in vars(read.splits).items()})
-
-
 def take_rows(read: Benchmark, parts: Mapping[str, np.ndarray]) -> Benchmark:
-    """The data set with these rows, in their order, as the rows of each part."""
+    """The data set with these rows, in their order, as the rows of each part.
+
+    It is no longer compared with published numbers.
+    """
     kept = np.sort(np.concatenate(list(parts.values())))
     names = np.full(len(read.truth), "train", dtype="<U5")
     for name, rows in parts.items():
@@ -154,6 +144,7 @@ def take_rows(read: Benchmark, parts: Mapping[str, np.ndarray]) -> Benchmark:
         read,
         observed=dataclasses.replace(read.observed.select(kept), split=names[kept]),
         truth=read.truth[kept],
+        published=(),
         splits=Splits(**{name: np.searchsorted(kept, rows) for name, rows in parts.items()}),
         features=None if read.features is None else read.features[kept],
         groups=None if read.groups is None else read.groups[kept],

@@ -1,4 +1,4 @@
-"""`run_grid`: run the runs that are not in the results file yet."""
+"""`run_grid`: run what is not in the results file yet; `read_records`: what belongs to grids."""
 
 import datetime
 import platform
@@ -18,7 +18,7 @@ Say = Callable[[str], None]
 
 
 def run_grid(
-    grid: Grid,
+    grids: Grid | Sequence[Grid],
     root: str | Path,
     out: str | Path,
     *,
@@ -28,7 +28,7 @@ def run_grid(
     start: str | Path | None = None,
     say: Say = print,
 ) -> list[str]:
-    """Run a grid; return the runs that failed, each with its reason.
+    """Run one or several grids; return the runs that failed, each with its reason.
 
     root: the folder of data sets. out: the results file (.jsonl); runs in it are not repeated.
     jobs: number of processes; device: auto (all GPUs, or the CPU), or names such as
@@ -37,38 +37,27 @@ def run_grid(
     options and the learning rate of the head that were best on validation there, and searches
     only what the grid itself lists.
     """
-    where = {"jobs": jobs, "device": device, "cache": cache, "start": start}
-    return run_grids([grid], root, out, **where, say=say)[0]  # type: ignore[arg-type]
-
-
-def run_grids(
-    grids: Sequence[Grid],
-    root: str | Path,
-    out: str | Path,
-    *,
-    jobs: int,
-    device: str,
-    cache: str | Path | None = None,
-    start: str | Path | None = None,
-    shown: Sequence[Grid] = (),
-    say: Say = print,
-) -> tuple[list[str], list[Record]]:
-    """Run several grids like `run_grid`; also return the records of their set-ups in the file.
-
-    A file may also hold runs of other commands, with other rows or settings: these are left out.
-    shown: the grids whose records are returned, if they are more than those that are run.
-    """
     out, root, places = Path(out), Path(root), devices(device)
-    cells, known = ([cell for grid in each for cell in grid.cells()] for each in (grids, shown))
-    if start is not None:
-        cells, known = (start_from(each, read_results(start)) for each in (cells, known))
+    cells = _make_cells([grids] if isinstance(grids, Grid) else grids, start)
     out.parent.mkdir(parents=True, exist_ok=True)
     pool = Pool(jobs, places, root, Path(cache or out.with_suffix(".cache")))
     try:
-        failed = _Schedule(cells, out, pool, say).go()
+        return _Schedule(cells, out, pool, say).go()
     finally:
         pool.stop()
-    return failed, of_same_setup(read_results(out) if out.is_file() else [], known or cells)
+
+
+def read_records(grids: Sequence[Grid], out: Path, start: str | Path | None = None) -> list[Record]:
+    """The records of a results file that have the set-up of these grids.
+
+    A file may also hold runs of other commands, with other rows or settings: these are left out.
+    """
+    return of_same_setup(read_results(out) if out.is_file() else [], _make_cells(grids, start))
+
+
+def _make_cells(grids: Sequence[Grid], start: str | Path | None) -> list[BenchCell]:
+    cells = [cell for grid in grids for cell in grid.cells()]
+    return cells if start is None else start_from(cells, read_results(start))
 
 
 class _Schedule:

@@ -1,7 +1,6 @@
 """Search spaces of methods and training settings, and evenly spread points in them."""
 
 import dataclasses
-import functools
 import itertools
 import math
 from collections.abc import Mapping
@@ -16,7 +15,7 @@ from halftruth.train.config import Config, ConfigError
 from halftruth.train.settings import PLANS, parse_number
 
 # Searched together with the method's arguments, where they have an effect.
-RATES: dict[str, Any] = {
+RATES: dict[str, object] = {
     "lr": {"low": 1e-5, "high": 1e-3, "log": True},
     "head_lr": {"low": 1e-4, "high": 1e-2, "log": True},
 }
@@ -29,10 +28,10 @@ class Axis:
     low: float = 0.0
     high: float = 0.0
     log: bool = False
-    choices: tuple[Any, ...] = ()
+    choices: tuple[object, ...] = ()
 
     @classmethod
-    def of(cls, name: str, given: Any) -> "Axis":
+    def of(cls, name: str, given: object) -> "Axis":
         """Build an axis from a list of choices, or a mapping with low, high and optionally log."""
         if isinstance(given, (list, tuple)) and given:
             return cls(choices=tuple(parse_number(value) for value in given))
@@ -81,18 +80,13 @@ def parse(given: Mapping[str, Any]) -> Space:
     return {str(name): Axis.of(str(name), axis) for name, axis in given.items()}
 
 
-@functools.cache
-def _declared() -> dict[str, Any]:
-    return dict(read_bench_yaml("search_spaces.yaml"))
-
-
 def space_of(method: str) -> Space:
     """The declared search space of a method's arguments; empty if none is declared.
 
     >>> space_of("em")["alpha"].choices
     (0.01, 0.02, 0.1, 0.2, 0.4, 0.9)
     """
-    return parse(_declared().get(registry.resolve(method), {}))
+    return parse(read_bench_yaml("search_spaces.yaml").get(registry.resolve(method), {}))
 
 
 def middle_of_required(method: str) -> dict[str, Any]:
@@ -102,7 +96,7 @@ def middle_of_required(method: str) -> dict[str, Any]:
     return {name: space[name].at(0.5) for name in needed if name in space}
 
 
-def search_space(config: Config, given: dict[str, Any]) -> Space:
+def search_space(config: Config, given: Mapping[str, object]) -> Space:
     """The learning rates, the method's declared space, and the given axes, which replace both.
 
     An axis that is None is not searched: "Any-Class Presence Likelihood", 6.3, searches alpha and

@@ -5,7 +5,7 @@ import math
 import shutil
 import time
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ from halftruth.bench.cells import PRIOR, Job, is_on_features
 from halftruth.bench.run_data import (
     BenchRows,
     Place,
-    describe_bench_source,
+    load_benchmark,
     load_rows,
     resolve_weights,
     source_key,
@@ -77,7 +77,7 @@ class Bench:
         """`run` a job; or `prepare` it: read its data set, so that errors come before all runs."""
         if what == "prepare":
             self.rows(job)
-            return describe_bench_source(job, self.place)
+            return load_benchmark(job.source, job.labels, 1200, self.place.root).describe()
         started, rows = time.perf_counter(), self.rows(job)
         trained = train_cell(job, rows, self.place)
         found = {**trained.facts, **score_cell(job, trained, rows)}
@@ -144,7 +144,7 @@ def choose_threshold(given: float | str, scores: np.ndarray, truth: np.ndarray) 
     return (1 + float(scores.min())) / 2 if given == "offset" else given
 
 
-def with_numbers(options: dict[str, Any], prior: float) -> dict[str, Any]:
+def with_numbers(options: Mapping[str, object], prior: float) -> dict[str, Any]:
     """A method's options, with the counted number of positives per row filled in."""
     return {key: round(prior, 4) if value == PRIOR else value for key, value in options.items()}
 
@@ -240,7 +240,7 @@ def _train_images(job: Job, rows: BenchRows, place: Place) -> Trained:
 def train_run(
     settings: Config | dict[str, Any],
     keep: Iterable[int] = (),
-    on_epoch: Callable[[dict[str, Any]], None] | None = None,
+    on_epoch: Callable[[dict[str, object]], None] | None = None,
 ) -> "Result":
     """Train as `halftruth train` does, or continue the interrupted run in the folder `out`.
 
@@ -256,7 +256,7 @@ def train_run(
     if not epochs:
         return train(settings, resume=True, quiet=True)
 
-    def copy(record: dict[str, Any]) -> None:
+    def copy(record: Mapping[str, object]) -> None:
         if record["epoch"] in epochs:
             copied = epoch_folder(folder, record["epoch"])
             copied.mkdir(parents=True, exist_ok=True)

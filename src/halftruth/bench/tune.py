@@ -7,6 +7,7 @@ import shutil
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -48,11 +49,11 @@ class TuneError(RuntimeError):
 
 
 def tune(
-    settings: dict[str, Any],
+    settings: dict[str, object],
     recipe: Path | Mapping[str, Any] | None = None,
     *,
     trials: int = 50,
-    search: dict[str, Any] | None = None,
+    search: Mapping[str, object] | None = None,
     storage: str | None = None,
     study: str = "halftruth",
     out: str | Path = "runs/tune",
@@ -111,7 +112,7 @@ def tune(
             made.enqueue_trial(trial.params)
             raise
 
-    def show(_: Any, trial: "optuna.trial.FrozenTrial") -> None:
+    def show(_: object, trial: "optuna.trial.FrozenTrial") -> None:
         values = (f"{name} {_short(value)}" for name, value in trial.params.items())
         score = float("nan") if trial.value is None else 100 * trial.value
         state = trial.state.name.lower()
@@ -125,7 +126,7 @@ def tune(
     return _write_best(made, config, space, out, say)
 
 
-def _open_study(storage: str, name: str, config: Config, pruner: Any) -> "optuna.Study":
+def _open_study(storage: str, name: str, config: Config, pruner: object) -> "optuna.Study":
     """Create or load a study; whatever a storage raises becomes one clear error."""
     library = import_optuna()
     try:
@@ -226,7 +227,7 @@ def with_values(config: Config, values: dict[str, Any]) -> Config:
     return dataclasses.replace(config, **settings, options={**config.options, **own})
 
 
-def import_optuna() -> Any:
+def import_optuna() -> ModuleType:
     """Return Optuna, which is an optional dependency."""
     try:
         import optuna
@@ -297,7 +298,7 @@ def compute_objective(objective: str, result: "Result") -> float:
             raise TuneError(f"objective {objective}: {error}") from error
 
 
-def _suggest(trial: "optuna.Trial", name: str, axis: Axis) -> Any:
+def _suggest(trial: "optuna.Trial", name: str, axis: Axis) -> object:
     if axis.choices:
         # A storage holds strings and numbers; a choice may be a list.
         return _value(axis, trial.suggest_categorical(name, [json.dumps(c) for c in axis.choices]))
@@ -309,11 +310,11 @@ def _value(axis: Axis, stored: Any) -> Any:
     return json.loads(stored) if axis.choices else float(f"{stored:.3g}")
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
-def _current(config: Config, name: str) -> Any:
+def _current(config: Config, name: str) -> object:
     """The given value of a setting or argument that is searched."""
     signature = losses.registry.signature(config.method)
     if name not in signature:

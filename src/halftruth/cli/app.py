@@ -23,6 +23,8 @@ from halftruth.cli.train_commands import calibrate, train, tune
 from halftruth.reading import READING, list_options
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from halftruth.labels import LabelMatrix
 
 BASELINE = "bce"
@@ -132,10 +134,10 @@ def check(
 
 def describe_choice(
     labels: "LabelMatrix",
-    features: Any,
-    ids: Any,
+    features: "np.ndarray | None",
+    ids: "np.ndarray | None",
     complete_rows: Path | None,
-    reading: dict[str, Any],
+    reading: dict[str, object],
 ) -> list[str]:
     """Say whether labels look biased, by complete rows if given, otherwise by features."""
     import numpy as np
@@ -170,7 +172,9 @@ def describe_choice(
     return describe_bias(collect_bias_facts(labels.classes, values, first, none, none, test))
 
 
-def _read_features(paths: list[str], arff_labels: Any) -> tuple[Any, Any, list[str]]:
+def _read_features(
+    paths: list[str], arff_labels: object
+) -> "tuple[np.ndarray, np.ndarray | None, list[str]]":
     """The features of all files as one matrix, the ids of its rows, the names of its columns."""
     import numpy as np
 
@@ -179,7 +183,7 @@ def _read_features(paths: list[str], arff_labels: Any) -> tuple[Any, Any, list[s
     sources = read_sources(paths, arff_labels=arff_labels)
     rows = np.arange(len(sources[0]))
     fitted = FeatureEncoder.fit(sources, None, None, rows)
-    return fitted.transform(sources), sources[0].ids, fitted.outputs
+    return np.asarray(fitted.transform(sources)), sources[0].ids, fitted.outputs
 
 
 @app.command()
@@ -225,7 +229,7 @@ def suggest_method(labels: "LabelMatrix", dim: int | None = None) -> str:
     return f"{AUTO}, the default, would choose {chosen}{options} ({'; '.join(reasons)}){compare}"
 
 
-def _keep_duplicates(labels: Path) -> dict[str, Any]:
+def _keep_duplicates(labels: Path) -> dict[str, object]:
     """Several rows of an item go into the report instead of ending the check."""
     from halftruth.data.readers import format_of
 
@@ -250,7 +254,7 @@ def main() -> None:
             sys.exit(code)
 
 
-def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
     _print_once(f"warning: {message}", "yellow")
 
 

@@ -42,9 +42,9 @@ def audit(
         Path,
         typer.Argument(help="A run folder, probabilities, or the label file."),
     ],
-    reading: dict[str, Any],
+    reading: dict[str, object],
     inputs: dict[str, Any],
-    training: dict[str, Any],
+    training: dict[str, object],
     labels: Annotated[
         Path | None, typer.Argument(help="Label file, if SOURCE is a run or probabilities.")
     ] = None,

@@ -27,7 +27,7 @@ class OptionGroup:
     """Options of a command that arrive as one argument, the result of `gather`."""
 
     parameters: list[inspect.Parameter]
-    gather: Callable[..., dict[str, Any]]
+    gather: Callable[..., dict[str, object]]
 
 
 def with_options(**groups: OptionGroup) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -35,7 +35,7 @@ def with_options(**groups: OptionGroup) -> Callable[[Callable[..., None]], Calla
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(command)
-        def run(**values: Any) -> None:
+        def run(**values: object) -> None:
             for name, group in groups.items():
                 own = {p.name: values.pop(p.name) for p in group.parameters}
                 values[name] = group.gather(**own)
@@ -82,7 +82,7 @@ def setting_option(name: str, **changes: Any) -> Any:
 
 def _parameter(setting: Setting, panel: str | None, help: str | None) -> inspect.Parameter:
     kinds = typing.get_args(setting.kind) if _is_union(setting.kind) else (setting.kind,)
-    kind: Any = kinds[0] | None
+    kind: object = kinds[0] | None
     flags = setting.flags or (setting.option,)
     if kinds[0] is bool and not setting.flags:
         flags = (f"{setting.option}/--no-{setting.option[2:]}",)
@@ -100,7 +100,7 @@ def _parameter(setting: Setting, panel: str | None, help: str | None) -> inspect
     )
 
 
-def _is_union(kind: Any) -> bool:
+def _is_union(kind: object) -> bool:
     return isinstance(kind, types.UnionType)
 
 
@@ -118,7 +118,7 @@ Encoder = setting_option("encoder")
 Device = setting_option("device")
 
 
-def given(**options: Any) -> dict[str, Any]:
+def given(**options: object) -> dict[str, Any]:
     """The options that were given; the others keep their default or the value of a recipe."""
     found = {name: value for name, value in options.items() if value is not None and value != []}
     return {name: str(value) if isinstance(value, Path) else value for name, value in found.items()}
@@ -146,7 +146,7 @@ def assignments(pairs: list[str] | None, option: str = "--set") -> dict[str, Any
 
 def split_recipe(
     labels: Path | None, recipe: str | None = None
-) -> tuple[Path | dict[str, Any] | None, dict[str, Any]]:
+) -> tuple[Path | dict[str, object] | None, dict[str, object]]:
     """The recipe of a command (a file, or the settings of a recipe by name), and its label file.
 
     LABELS may be a recipe itself; `recipe` is a file or the name of a recipe of the papers.
@@ -242,13 +242,13 @@ _READ = inspect.Parameter(
 )
 
 
-def _gather_reading(read: list[str] | None, **options: Any) -> dict[str, Any]:
+def _gather_reading(read: list[str] | None, **options: object) -> dict[str, object]:
     """The options that were given, as arguments of `halftruth.data.read_labels`."""
     found = {k: v for k, v in given(**options).items() if v is not False}
     return {**found, **check_reading(assignments(read, "--read"), "--read")}
 
 
-def check_reading(reading: dict[str, Any], option: str) -> dict[str, Any]:
+def check_reading(reading: dict[str, object], option: str) -> dict[str, object]:
     """The same; an error if `read_labels` has no such argument."""
     if unknown := sorted(reading.keys() - READING.keys()):
         raise typer.BadParameter(

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from halftruth.bench.grid import Grid
     from halftruth.bench.paper_items import Item
 
-
 # Options of `run` and `paper`.
 Jobs = Annotated[int, typer.Option("--jobs", "-j", min=1, help="Number of processes.")]
 Device = Annotated[str, typer.Option(help="auto (every GPU), cpu, or a list: cuda:0,cuda:1.")]
@@ -96,7 +95,7 @@ def paper(
     kinds.get(item.kind, _show)(item, **given, jobs=jobs, device=device)
 
 
-def _refuse(given: dict[str, Any], where: str) -> None:
+def _refuse(given: Mapping[str, object], where: str) -> None:
     """Refuse options without effect."""
     idle = [f"--{name}" for name, value in given.items() if value]
     if idle:
@@ -112,19 +111,22 @@ def run_and_show(
     source: str = "",
     names: Mapping[str, str] | None = None,
     order: Sequence[str] = (),
-    after: Callable[[list[dict[str, Any]], str], None] = lambda records, text: None,
+    after: Callable[[list[dict[str, object]], str], None] = lambda records, text: None,
+    start: Path | None = None,
+    shown: Sequence["Grid"] = (),
     **where: Any,
 ) -> None:
-    """Run grids and print their table; `after` gets its records and its text."""
+    """Run grids and print their table, or that of `shown`; `after` gets its records and text."""
     from halftruth.bench.result_tables import table
-    from halftruth.bench.runner import run_grids
+    from halftruth.bench.runner import read_records, run_grid
 
     try:
-        failed, records = run_grids(grids, data, out, **where, say=say)
+        failed = run_grid(grids, data, out, start=start, **where, say=say)
     except KeyboardInterrupt:
         say(f"stopped; finished runs are in {out}, and the same command continues from there")
         raise typer.Exit(130) from None
     if out.is_file():
+        records = read_records(shown or grids, out, start)
         text = table(records, metrics=metrics, source=source, names=names, order=order)
         say("\n" + text)
         after(records, text)
@@ -135,7 +137,7 @@ def run_and_show(
         raise typer.Exit(1)
 
 
-def parse_seeds(text: str | None) -> list[Any] | None:
+def parse_seeds(text: str | None) -> list[object] | None:
     """The seeds of a list such as 0,1,2; a grid reports what is not a number."""
     if text is None:
         return None
@@ -151,7 +153,7 @@ def _run_grids(
     name, metrics = form or "results", item.values["metrics"]
     given["add"] = {text: parse_method(text) for text in given["add"]}
 
-    def keep(records: list[dict[str, Any]], text: str) -> None:
+    def keep(records: list[dict[str, object]], text: str) -> None:
         (out / f"{name}.md").write_text(text, encoding="utf-8")
         if "vary" in item.values:
             from halftruth.plots.bench_figures import draw_sweep
@@ -178,12 +180,11 @@ def _draw(item: "Item", data: Path, out: Path, **given: Any) -> None:
         _save(drawings, folder)
         trained |= runs
     if "records" in item.values:
-        small = item.values.get("small", {})
-        published = dict.fromkeys(item.forms, small["published"])
+        published = dict.fromkeys(item.forms, item.values["small"]["published"])
         typer.echo(last_records(trained, item.values["records"], published))
 
 
-def _show(item: "Item", data: Path | None, **given: Any) -> None:
+def _show(item: "Item", data: Path | None, **given: object) -> None:
     from halftruth.bench.paper_items import TEXTS
 
     typer.echo(TEXTS[item.kind](item, data))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -113,7 +113,7 @@ def run(
 @o.with_options(reading=o.READING_OPTIONS)
 def data(
     labels: Annotated[Path, typer.Argument(help="Label file.")],
-    reading: dict[str, Any],
+    reading: dict[str, object],
     truth: Annotated[Path | None, typer.Option(help="Complete labels of the same items.")] = None,
     hide: Annotated[
         str | None,
@@ -216,7 +216,7 @@ def _option_errors() -> Iterator[None]:
 
 
 def _save(
-    drawings: Iterable[Drawing], out: Path | None, default: Path, overwrite: bool, *read: Any
+    drawings: Iterable[Drawing], out: Path | None, default: Path, overwrite: bool, *read: object
 ) -> None:
     from halftruth.plots.style import name_files, save_all
 

@@ -43,7 +43,7 @@ Hints = Annotated[
 @o.with_options(reading=o.READING_OPTIONS)
 def evaluate(
     run: o.Run,
-    reading: dict[str, Any],
+    reading: dict[str, object],
     labels: Annotated[
         Path | None,
         typer.Argument(
@@ -103,7 +103,7 @@ def evaluate(
         write_text(out, to_json(written, indent=1))
 
 
-def _check_no_effect(given: dict[str, Any]) -> None:
+def _check_no_effect(given: dict[str, object]) -> None:
     """Refuse options that only a label file needs."""
     if idle := [name for name, value in given.items() if value]:
         raise typer.BadParameter(

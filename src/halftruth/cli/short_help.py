@@ -7,6 +7,7 @@ import copy
 import re
 import textwrap
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -91,7 +92,7 @@ def shorten_help(help: str) -> str:
     return f"{sentence} (default: {default}" if default and len(default) < 30 else sentence
 
 
-def _describe(option: Any, ctx: Any) -> str:
+def _describe(option: Any, ctx: object) -> str:
     """What the value of an option is, as Typer shows it."""
     show = getattr(option, "display_type", None) or option.make_metavar
     return str(show(ctx))
@@ -100,7 +101,7 @@ def _describe(option: Any, ctx: Any) -> str:
 def _name_values(params: list[Any]) -> None:
     """Show `<text>` and `<number>` for values, and nothing for flags."""
 
-    def show_type(display_type: Any, ctx: Any) -> str:
+    def show_type(display_type: Callable[[object], str], ctx: object) -> str:
         kind = display_type(ctx).strip("<>").removeprefix("list[").removesuffix("]")
         return f"<{_WORDS.get(kind, kind)}>".replace("<>", "")
 

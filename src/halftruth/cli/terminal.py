@@ -13,7 +13,6 @@ from rich.text import Text
 if TYPE_CHECKING:
     from halftruth.train.results.evaluate import Evaluation
 
-
 LEGEND = (
     "CP, CR, CF1: precision, recall and F1 as means over classes; OP, OR, OF1: over all labels "
     "together; F1_neg: F1 of finding the rows without any label."

@@ -1,6 +1,7 @@
 """`halftruth train` and `halftruth tune`."""
 
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,7 +15,7 @@ from halftruth.train.settings import DATA, MACHINE, METHOD
 @o.with_options(settings=o.setting_options(), reading=o.READING_OPTIONS)
 def train(
     settings: dict[str, Any],
-    reading: dict[str, Any],
+    reading: Mapping[str, object],
     labels: Annotated[
         Path | None, typer.Argument(help="Label file (or a recipe, or config.yaml of a run).")
     ] = None,
@@ -101,8 +102,8 @@ def calibrate(
         ),
     ],
     labels: Annotated[Path, typer.Argument(help="Label file of these rows.")],
-    settings: dict[str, Any],
-    reading: dict[str, Any],
+    settings: Mapping[str, object],
+    reading: Mapping[str, object],
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing.")] = False,
 ) -> None:
     """Turn the scores of another model into probabilities, decisions and estimated scores.
@@ -132,7 +133,7 @@ def _check_resume(out: str | None, resume: bool) -> None:
 @o.with_options(settings=o.setting_options(["images", "features", "method", "truth"]))
 def tune(
     labels: Annotated[Path, typer.Argument(help="Label file, or a recipe (.yaml).")],
-    settings: dict[str, Any],
+    settings: Mapping[str, object],
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="key=value: an argument of the method.")
     ] = None,

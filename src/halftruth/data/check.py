@@ -7,7 +7,6 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
@@ -18,7 +17,7 @@ from halftruth.data.image_file import BadImage
 from halftruth.data.images import ImageStore
 from halftruth.data.readers.label_lists import question_classes
 from halftruth.data.splits import Splits, check_leakage, named_splits
-from halftruth.data.wide_matrix import WideMatrix
+from halftruth.data.wide_matrix import Matrix, WideMatrix
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix
 
 RARE = 5
@@ -73,7 +72,7 @@ class Report:
         """Whether training can start; warnings do not count."""
         return not self.errors
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         return {**asdict(self), "empty_share": self.empty_share, "ok": self.ok}
 
     def text(self) -> str:
@@ -205,10 +204,10 @@ def find_images(
 
 
 def question_features(
-    values: Any,
+    values: Matrix,
     labels: np.ndarray,
     classes: Sequence[object] | np.ndarray,
-    names: Sequence[object] | np.ndarray | None = None,
+    names: Sequence[str] | np.ndarray | None = None,
     place: str = "features",
     copies: bool = True,
 ) -> list[str]:
@@ -241,7 +240,7 @@ def question_features(
     lowest = np.nanmin(values, axis=0, initial=np.inf)
     ranks = rankdata(np.where(np.isnan(values), lowest, values), axis=0)
     auc = (ranks.T @ present[:, tested] - count * (count + 1) / 2) / (count * (n - count))
-    names = [*map(str, columns)] if names is None else [str(names[k]) for k in columns]
+    names = [*map(str, columns)] if names is None else [str(names[int(k)]) for k in columns]
     found = [
         f"{names[j]!r} the class {str(classes[tested[k]])!r}"
         for j, k in np.argwhere(np.maximum(auc, 1 - auc) > _LEAK)

@@ -8,6 +8,7 @@ the label file showed at first, which tells how its labels were chosen.
 from __future__ import annotations
 
 import csv
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ _HEADINGS = {"item", "items", "image", "images", "row", "rows", "id", "name", "f
 
 
 def add_complete_rows(
-    labels: LabelMatrix, path: str | Path, reading: dict[str, Any] | None = None
+    labels: LabelMatrix, path: str | Path, reading: dict[str, object] | None = None
 ) -> tuple[LabelMatrix, np.ndarray | None]:
     """Return the labels with their complete rows, and the labels (N, K) that were shown at first.
 
@@ -175,7 +176,7 @@ def _refuse_contradictions(
         )
 
 
-def check_complete_rows(given: Any, rows: int) -> np.ndarray:
+def check_complete_rows(given: object, rows: int) -> np.ndarray:
     """Return row numbers, counted from 0, or a mask, as a mask (N,)."""
     array = np.asarray(given)
     if array.ndim != 1 or (array.dtype != bool and array.dtype.kind not in "iu" and array.size):
@@ -195,13 +196,13 @@ def check_complete_rows(given: Any, rows: int) -> np.ndarray:
     return _to_mask(array.astype(np.intp), rows)
 
 
-def _to_mask(rows: Any, count: int) -> np.ndarray:
+def _to_mask(rows: np.ndarray | Sequence[int], count: int) -> np.ndarray:
     mask = np.zeros(count, dtype=bool)
     mask[rows] = True
     return mask
 
 
-def _drop_heading(names: list[str], is_row: Any) -> list[str]:
+def _drop_heading(names: list[str], is_row: Callable[[str], bool]) -> list[str]:
     heading = names and names[0].lower() in _HEADINGS and not is_row(names[0])
     return names[1:] if heading else names
 

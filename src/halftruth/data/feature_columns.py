@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -31,6 +31,9 @@ from halftruth.data.shards import ARROW, PARQUET, expand_shards
 from halftruth.labels import LabelMatrix
 from halftruth.labels.checks import row_blocks
 from halftruth.reading import ArffLabels
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 FEATURE_KEYS = ("X", "features", "feats", "embeddings")
 # The name of the only column of a file that is a bare matrix.
@@ -195,7 +198,7 @@ def refuse_other_columns(files: Sequence[ArrowFile]) -> None:
 
 
 def feature_columns_from_frame(
-    frame: Any, *, drop_columns: Sequence[str] = (), categorical: Sequence[str] = ()
+    frame: pd.DataFrame, *, drop_columns: Sequence[str] = (), categorical: Sequence[str] = ()
 ) -> FeatureColumns:
     """Convert a pandas DataFrame; the ids are a column with a usual name or the index."""
     names = [str(name) for name in frame.columns]
@@ -305,7 +308,7 @@ def numbers_if_all(column: np.ndarray) -> np.ndarray:
     numbers = {cell: _number(cell) for cell in kinds}
     if None in numbers.values():
         return column
-    known: dict[Any, Any] = {**numbers, None: float("nan")}
+    known: dict[object, float | None] = {**numbers, None: float("nan")}
     return np.fromiter(map(known.__getitem__, column), dtype=np.float64, count=len(column))
 
 
@@ -321,7 +324,7 @@ def _arrays_of_cells(table: Table) -> dict[str, np.ndarray]:
     return columns
 
 
-def _stack_lists(cells: Sequence[Any], name: str, where: Any) -> np.ndarray:
+def _stack_lists(cells: Sequence[object], name: str, where: Callable[[int], str]) -> np.ndarray:
     """Lists of numbers, all of one length, as a matrix."""
     size = len(cells[0]) if isinstance(cells[0], list) else 0
     for row, cell in enumerate(cells):
@@ -339,7 +342,7 @@ def _stack_lists(cells: Sequence[Any], name: str, where: Any) -> np.ndarray:
         ) from None
 
 
-def _array_of_series(series: Any, name: str) -> np.ndarray:
+def _array_of_series(series: pd.Series, name: str) -> np.ndarray:
     """A column of a DataFrame as numbers, texts or vectors."""
     import pandas as pd
 

@@ -38,9 +38,9 @@ class Hint:
 
 
 def read_hint(
-    source: Any,
+    source: object,
     classes: Sequence[str],
-    items: Sequence[Any] | np.ndarray | None,
+    items: Sequence[object] | np.ndarray | None,
     count: int,
     names: Names | None = None,
 ) -> Hint:
@@ -124,9 +124,9 @@ def read_hint_names(path: str | Path, classes: Sequence[str]) -> dict[str, list[
 
 
 def read_hints(
-    sources: Sequence[Any],
+    sources: Sequence[object],
     classes: Sequence[str],
-    items: Sequence[Any] | np.ndarray | None,
+    items: Sequence[object] | np.ndarray | None,
     count: int,
     names: Names | None = None,
 ) -> list[Hint]:
@@ -156,7 +156,7 @@ def list_hints(hints: Any) -> list[Any]:
     return list(hints) if several else [hints]
 
 
-def _read(source: Any) -> tuple[dict[str, Any], np.ndarray | None, str]:
+def _read(source: Any) -> tuple[dict[str, object], np.ndarray | None, str]:
     """The columns by name (or one matrix), the ids of the rows, and a name for messages."""
     if isinstance(source, str | Path):
         path = Path(source)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import posixpath
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -194,10 +193,10 @@ class ImageStore:
             return f" (but there is {alike[0]!r})"
         return nearest(base, list(self._by_base)[:2000])
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {"sources": self.sources, "max_megapixels": self.max_megapixels}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: Mapping[str, object]) -> None:
         self.__dict__.update(state)
         self._start()
 
@@ -219,7 +218,7 @@ def _same_place(path: str, asked: str) -> bool:
     return not shorter or longer == shorter or longer.endswith("/" + shorter)
 
 
-def _group(names: Sequence[str], key: Any) -> dict[str, list[str]]:
+def _group(names: Sequence[str], key: Callable[[str], str]) -> dict[str, list[str]]:
     groups: dict[str, list[str]] = {}
     for name in names:
         groups.setdefault(key(name), []).append(name)

@@ -56,7 +56,7 @@ def read_labels(
 read_labels.__doc__ = f"{read_labels.__doc__}\n{describe_options()}\n"
 
 
-def _check_options(reading: Mapping[str, Any]) -> dict[str, Any]:
+def _check_options(reading: Mapping[str, object]) -> dict[str, object]:
     """The options; an unknown name is an error, as for any other argument."""
     for name in reading:
         if name not in READING:
@@ -68,7 +68,7 @@ def _check_options(reading: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read_parts(
-    paths: Sequence[str | Path], options: Mapping[str, Any], sparse: bool
+    paths: Sequence[str | Path], options: Mapping[str, object], sparse: bool
 ) -> list[LabelMatrix]:
     """The labels of each file; the name of `nothing` must occur in one of them."""
     parts, idle = list[LabelMatrix](), list[NothingNowhere]()
@@ -165,7 +165,9 @@ def _leave_out_unasked(labels: LabelMatrix, parts: Sequence[LabelMatrix]) -> Lab
     )
 
 
-def _spread(values: np.ndarray, part: LabelMatrix, classes: Sequence[str], fill: Any) -> np.ndarray:
+def _spread(
+    values: np.ndarray, part: LabelMatrix, classes: Sequence[str], fill: object
+) -> np.ndarray:
     """The columns of a part in the columns of all classes."""
     out = np.full((len(part), len(classes)), fill, dtype=values.dtype)
     position = {name: k for k, name in enumerate(classes)}

@@ -13,7 +13,7 @@ import os
 import reprlib
 import threading
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -99,7 +99,7 @@ class ReviewLog:
             if file is not None:
                 os.close(file)
 
-    def _check(self, event: dict[str, Any]) -> None:
+    def _check(self, event: Mapping[str, object]) -> None:
         if "undo" in event:
             if event["undo"] not in range(len(self.events)) or event["undo"] in self._undone:
                 raise DataError(f"there is no decision {event['undo']!r:.80} to undo")
@@ -116,7 +116,7 @@ class ReviewLog:
                 f"got {reprlib.repr(ids)}"
             )
 
-    def _append(self, event: dict[str, Any]) -> dict[str, Any]:
+    def _append(self, event: Mapping[str, object]) -> dict[str, object]:
         with self._lock:
             if self._file is None:
                 raise DataError(f"{self.path}: is open for reading only")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,7 +33,7 @@ _SEVERAL = 20
 NUMBER, CATEGORY, VECTOR = "number", "category", "vector"
 
 
-def is_far(values: np.ndarray, low: Any, high: Any) -> np.ndarray:
+def is_far(values: np.ndarray, low: float, high: float) -> np.ndarray:
     """Return which numbers are farther outside a range than half of its width.
 
     >>> is_far(np.array([-4.0, 0.0, 16.0]), 0, 10)
@@ -282,7 +282,7 @@ class TableEncoder:
         blocks = [one.transform(source.columns[one.name], source.place) for one in self.columns]
         return blocks[0] if len(blocks) == 1 else np.hstack(blocks)
 
-    def to_json(self) -> list[dict[str, Any]]:
+    def to_json(self) -> list[dict[str, object]]:
         """Return what `from_json` reads."""
         return [
             {
@@ -294,7 +294,7 @@ class TableEncoder:
         ]
 
     @classmethod
-    def from_json(cls, columns: list[Mapping[str, Any]]) -> TableEncoder:
+    def from_json(cls, columns: Sequence[Mapping[str, object]]) -> TableEncoder:
         """Return the encoder of which `to_json` returned a description."""
         values: list[dict[str, Any]] = [
             {key: tuple(v) if isinstance(v, list) else v for key, v in one.items()}

@@ -6,7 +6,6 @@ import os
 import posixpath
 import tarfile
 from pathlib import Path
-from typing import Any
 
 from halftruth.data.errors import DataError
 from halftruth.data.image_file import BadImage, is_image_name
@@ -69,7 +68,7 @@ def is_inside(name: str) -> bool:
     return not (name.endswith("/") or name.startswith("/") or ".." in name.split("/"))
 
 
-def read_tar_samples(path: Path) -> dict[str, dict[str, Any]]:
+def read_tar_samples(path: Path) -> dict[str, dict[str, object]]:
     """Return the fields of each sample by its key: `image`, those of .json, and text files.
 
     The key is the name before the first dot of its last part. `image` is the name of the image in
@@ -77,7 +76,7 @@ def read_tar_samples(path: Path) -> dict[str, dict[str, Any]]:
     without an image, or without a field that the others have, is an error.
     """
     shard = TarShard(path)
-    samples: dict[str, dict[str, Any]] = {}
+    samples: dict[str, dict[str, object]] = {}
     for name in shard.names():
         folder, base = posixpath.split(name)
         stem, _, ending = base.partition(".")
@@ -110,7 +109,7 @@ def _decode(data: bytes, place: str) -> str:
         ) from None
 
 
-def _check_complete(samples: dict[str, dict[str, Any]], path: Path) -> None:
+def _check_complete(samples: dict[str, dict[str, object]], path: Path) -> None:
     """Refuse samples without an image, and samples with no field at all where others have some."""
     for key, fields in samples.items():
         if "image" not in fields:

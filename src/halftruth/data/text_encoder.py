@@ -21,7 +21,7 @@ from halftruth.data.wide_matrix import MOST_FEATURES, choose_columns
 # Terms of each kind that are kept at most, the most frequent ones; with many classes fewer, so that
 # a linear model has at most so many weights.
 MOST_TERMS, MOST_WEIGHTS = 100_000, 16_000_000
-_KINDS: dict[str, dict[str, Any]] = {
+_KINDS: dict[str, dict[str, object]] = {
     "words": {"ngram_range": (1, 2), "strip_accents": "unicode", "token_pattern": r"(?u)\b\w+\b"},
     "characters": {"analyzer": "char_wb", "ngram_range": (2, 5)},
 }
@@ -121,7 +121,7 @@ class TextEncoder:
             out[at : at + 4096] = some.toarray()
         return out
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Return the part of the description that is text."""
         return {"kind": "tf-idf", "terms": self.terms}
 

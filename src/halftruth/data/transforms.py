@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-PRESETS: dict[str, dict[str, Any]] = {
+PRESETS: dict[str, dict[str, object]] = {
     "none": {},
     "flip": {"flip": True},
     "weak": {"flip": True, "crop_scale": (0.55, 1.0), "brightness": 0.2},

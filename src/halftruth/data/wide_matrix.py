@@ -7,11 +7,14 @@ associated with a present label.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from halftruth.labels import PRESENT
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
 
 # Dense columns at most, and the memory that they may take for all rows.
 MOST_FEATURES, FEWEST_FEATURES, MOST_BYTES = 2048, 128, 2 << 30
@@ -25,7 +28,7 @@ class WideMatrix:
     """
 
     # scipy CSR, float32.
-    sparse: Any
+    sparse: csr_matrix
     columns: np.ndarray
     # The first so many columns are not sparse (a table next to a text); all of `columns` begin with
     # them.
@@ -65,17 +68,23 @@ class WideMatrix:
     def __len__(self) -> int:
         return int(self.sparse.shape[0])
 
-    def __getitem__(self, rows: Any) -> WideMatrix:
+    def __getitem__(self, rows: np.ndarray | slice) -> WideMatrix:
         return WideMatrix(self.sparse[rows], self.columns, self.others)
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+    def __array__(self, dtype: np.dtype | None = None, copy: bool | None = None) -> np.ndarray:
         dense = np.empty((len(self), len(self.columns)), dtype=np.float32)
         for at in range(0, len(self), 4096):
             dense[at : at + 4096] = self.sparse[at : at + 4096][:, self.columns].toarray()
         return dense if dtype is None else dense.astype(dtype, copy=False)
 
 
-def choose_columns(matrix: Any, labels: np.ndarray | None, rows: int | None = None) -> np.ndarray:
+# Features of rows: a dense matrix, or a sparse one with many columns.
+Matrix = np.ndarray | WideMatrix
+
+
+def choose_columns(
+    matrix: csr_matrix, labels: np.ndarray | None, rows: int | None = None
+) -> np.ndarray:
     """Return the columns of a sparse matrix that become dense, in their order.
 
     They are those most associated with a present label; without labels, those with the largest
@@ -91,7 +100,7 @@ def choose_columns(matrix: Any, labels: np.ndarray | None, rows: int | None = No
     return np.sort(np.argsort(-strength, kind="stable")[:size])
 
 
-def measure_association(matrix: Any, labels: np.ndarray) -> np.ndarray:
+def measure_association(matrix: csr_matrix, labels: np.ndarray) -> np.ndarray:
     """(V,) how much more a term occurs where a class is present: the largest z over the classes.
 
     Unknown labels are not counted as absent: the mean of a term over the rows of a class is

@@ -92,7 +92,7 @@ def _add(shard: tarfile.TarFile, name: str, data: bytes) -> None:
     shard.addfile(info, io.BytesIO(data))
 
 
-def _encode(value: Any, number: int) -> tuple[bytes, str]:
+def _encode(value: object, number: int) -> tuple[bytes, str]:
     """The bytes of an image file, and its ending."""
     if isinstance(value, Mapping):
         value = value.get("bytes") or value.get("path")
@@ -135,13 +135,13 @@ def _to_json(fields: dict[str, Any], names: dict[str, list[str]], number: int) -
         ) from None
 
 
-def _list_class_names(samples: Any) -> dict[str, list[str]]:
+def _list_class_names(samples: object) -> dict[str, list[str]]:
     """The names of classes by column, where a data set of Hugging Face has them."""
     features: Any = getattr(samples, "features", None)
     return find_class_names(features.to_dict()) if hasattr(features, "to_dict") else {}
 
 
-def _keep_bytes(samples: Any, image: str) -> Any:
+def _keep_bytes(samples: object, image: str) -> Any:
     """A data set of Hugging Face whose images are not decoded."""
     kind = (getattr(samples, "features", None) or {}).get(image)
     if kind is None or not hasattr(kind, "decode") or not hasattr(samples, "cast_column"):

@@ -6,6 +6,7 @@ import json
 import shutil
 import time
 import warnings
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from textwrap import indent
@@ -39,7 +40,7 @@ MARKER = "demo.json"
 MADE_BY = "halftruth demo"
 
 SCENES: dict[str, Any] = {"count": 5000, "size": 32}
-TRAINING: dict[str, Any] = {
+TRAINING: dict[str, object] = {
     "backbone": "test_resnet",
     "weights": "none",
     "image_size": 32,
@@ -86,7 +87,7 @@ VARIANTS = (
 
 def run_demo(
     out: str | Path, *, seed: int = 0, quick: bool = False, processes: int = len(VARIANTS)
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Run the demo in a folder, write index.html there, and return the contents of demo.json.
 
     `quick` makes 60 images and trains for one epoch: everything runs, but nothing is learned.
@@ -220,7 +221,7 @@ def _print_results(console: Console, outcomes: list[DemoOutcome], auto: DemoOutc
     _print(console, f"missing labels found by auto: {describe_first(auto)}")
 
 
-def _fit_call(out: Path, training: dict[str, Any]) -> str:
+def _fit_call(out: Path, training: Mapping[str, object]) -> str:
     """Python code that trains the model which found the labels once more."""
     data = out / "data"
     lines = [f"{str(data / 'observed.csv')!r},", f"{str(data / 'images')!r},"]

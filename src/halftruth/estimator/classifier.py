@@ -3,11 +3,12 @@
 import inspect
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_matrix
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_consistent_length, check_random_state, column_or_1d
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -21,6 +22,7 @@ from halftruth.estimator import targets, training
 from halftruth.estimator.training import Fitted, TrainingData
 from halftruth.labels import MANY_CLASSES, UNKNOWN
 from halftruth.metrics import mean_average_precision
+from halftruth.models import Classifier
 from halftruth.presence.decisions import Decisions, fit_decisions, parse_rule
 from halftruth.presence.decisions import decide as choose_thresholds
 from halftruth.presence.propensity import LabelBias
@@ -137,9 +139,9 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def __init__(
         self,
-        method: Any = "auto",
+        method: object = "auto",
         *,
-        options: dict[str, Any] | None = None,
+        options: Mapping[str, object] | None = None,
         quality: str = "default",
         hidden: int = 0,
         dropout: float = 0.0,
@@ -152,13 +154,13 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ema: float = 0.0,
         val: float = 0.0,
         patience: int | None = None,
-        members: Any = None,
+        members: Sequence[str] | str | None = None,
         decide: str = "f1",
         labels_per_row: float | None = None,
         unlabelled_rows: str = "auto",
-        prevalence: Any = None,
-        complete_classes: Any = None,
-        random_state: Any = 0,
+        prevalence: Mapping[object, float] | None = None,
+        complete_classes: Sequence[object] | None = None,
+        random_state: object = 0,
         device: str = "cpu",
         verbose: bool = False,
     ) -> None:
@@ -191,8 +193,8 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         X: Any,
         y: Any,
         groups: Any = None,
-        hints: Any = None,
-        complete_rows: Any = None,
+        hints: object = None,
+        complete_rows: object = None,
         sample_weight: Any = None,
     ) -> "HalftruthClassifier":
         """Train on features and incomplete labels.
@@ -282,27 +284,27 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._fit_decisions(data.y, fitted.rows, logits, shares, complete, config.seed)
         return self
 
-    def decision_function(self, X: Any, hints: Any = None) -> np.ndarray:
+    def decision_function(self, X: object, hints: object = None) -> np.ndarray:
         """Return the log-odds of P(present | x), an array of shape (n_samples, n_classes).
 
         The logits of the network before calibration are `model_(features)`. Without the `hints` of
         training, the model alone predicts.
         """
         check_is_fitted(self)
-        X = validate_data(self, X, reset=False, **_FLOATS)
-        self._check_memory(X.shape[0], 24.0)
-        return self._score_rows(X, hints)
+        x = validate_data(self, X, reset=False, **_FLOATS)
+        self._check_memory(x.shape[0], 24.0)
+        return self._score_rows(x, hints)
 
-    def _score_rows(self, X: Any, hints: Any) -> np.ndarray:
+    def _score_rows(self, x: Any, hints: Any) -> np.ndarray:
         """Return the log-odds of checked rows."""
-        if not is_sparse(X):
-            warn_of_far_columns(self.model_, X, getattr(self, "feature_names_in_", None), 4)
+        if not is_sparse(x):
+            warn_of_far_columns(self.model_, x, getattr(self, "feature_names_in_", None), 4)
         curves = self.probabilities_
-        logits = self._with_hints(apply_in_blocks(self.model_, X).numpy(), hints)
+        logits = self._with_hints(apply_in_blocks(self.model_, x).numpy(), hints)
         return curves.offset + curves.slope * logits
 
     def predict_proba(
-        self, X: Any, hints: Any = None, *, labels_per_row: float | None = None
+        self, X: object, hints: object = None, *, labels_per_row: float | None = None
     ) -> np.ndarray:
         """Return P(present | x) per class, (n_samples, n_classes); rows do not add up to 1.
 
@@ -313,8 +315,8 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict(
         self,
-        X: Any,
-        hints: Any = None,
+        X: object,
+        hints: object = None,
         *,
         decide: str | None = None,
         labels_per_row: float | None = None,
@@ -328,13 +330,13 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         infer = self._at_level(labels_per_row)
         decisions = self._choose_decisions(decide or self.decide, infer, labels_per_row)
-        X = validate_data(self, X, reset=False, **_FLOATS)
-        count, size = X.shape[0], max(_BLOCK // len(self.classes_), 1)
+        x = validate_data(self, X, reset=False, **_FLOATS)
+        count, size = x.shape[0], max(_BLOCK // len(self.classes_), 1)
         if not self.sparse_output_:
             self._check_memory(count, 8.0)
         # Hints name all rows at once.
         starts = [0] if hints is not None or count <= size else range(0, count, size)
-        blocks = [X] if len(starts) == 1 else [X[at : at + size] for at in starts]
+        blocks = [x] if len(starts) == 1 else [x[at : at + size] for at in starts]
         found = [decisions(infer(self._score_rows(some, hints))).astype(int) for some in blocks]
         if self.sparse_output_:
             from scipy.sparse import csr_matrix, vstack
@@ -342,7 +344,7 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return vstack([csr_matrix(one) for one in found], format="csr")
         return np.concatenate(found)
 
-    def score(self, X: Any, y: Any, hints: Any = None) -> float:
+    def score(self, X: object, y: object, hints: object = None) -> float:
         """Return the mean average precision (mAP), 0 to 1; labels other than 1 count as absent.
 
         Columns of a DataFrame are matched by name.
@@ -354,7 +356,7 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.decision_function(X, hints), targets.to_labels(targets.fill_missing(y))
         )
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> object:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         tags.target_tags.multi_output, tags.target_tags.single_output = True, False
@@ -404,7 +406,7 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             and getattr(self, name) != usual[name].default
         ]
 
-    def _describe_plan(self, config: Config) -> dict[str, Any]:
+    def _describe_plan(self, config: Config) -> dict[str, object]:
         """Return the parameters that fit the same again: the method, and what is not usual."""
         usual = inspect.signature(type(self)).parameters
         own = [name for name in usual if name in SETTINGS and ONE_MODEL in SETTINGS[name].only]
@@ -414,7 +416,7 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             changed["quality"] = self.quality
         return {"method": config.method, **changed, "options": config.options or None}
 
-    def _choose_plan(self, config: Config, X: Any, classes: int) -> Config:
+    def _choose_plan(self, config: Config, X: np.ndarray | csr_matrix, classes: int) -> Config:
         """Replace "auto" by the name and settings of what is fitted."""
         if not config.fits_ensemble:
             return config
@@ -445,7 +447,7 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             warnings.warn(text, UserWarning, stacklevel=4)
 
     def _keep(self, fitted: Fitted, names: np.ndarray) -> None:
-        self.model_: Any = fitted.model
+        self.model_: Classifier = fitted.model
         self.reasons_ = fitted.reasons
         self.label_bias_: LabelBias | None = fitted.label_bias
         self.n_iter_, self.best_epoch_ = fitted.epochs, fitted.best_epoch
@@ -460,7 +462,7 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             "give fewer rows at a time, or fit with a sparse y: predict then returns a CSR matrix",
         )
 
-    def _fit_hints(self, y: np.ndarray, fitted: Fitted, hints: Any) -> np.ndarray:
+    def _fit_hints(self, y: np.ndarray, fitted: Fitted, hints: object) -> np.ndarray:
         """Learn what hints are worth, and return the out-of-sample logits that use them."""
         if not (found := self._read_hints(hints, len(y))):
             return fitted.logits
@@ -474,7 +476,7 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.reasons_ = [*self.reasons_, *described]
         return self.hints_(fitted.logits, own)
 
-    def _with_hints(self, logits: np.ndarray, hints: Any) -> np.ndarray:
+    def _with_hints(self, logits: np.ndarray, hints: object) -> np.ndarray:
         found = self._read_hints(hints, len(logits))
         if not found or self.hints_ is None:
             if found:
@@ -484,7 +486,7 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise ValueError(f"hints: expected {len(self.hints_.scales)}, got {len(found)}")
         return self.hints_(logits, found)
 
-    def _read_hints(self, hints: Any, count: int) -> list[np.ndarray]:
+    def _read_hints(self, hints: object, count: int) -> list[np.ndarray]:
         names = [str(name) for name in self.classes_]
         # Rows in the order of X, whatever their index.
         sources = [
@@ -545,5 +547,5 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.not_predicted_ = self.classes_[~self.decisions_.predicted]
 
 
-def _to_python(value: Any) -> Any:
+def _to_python(value: object) -> Any:
     return value.item() if isinstance(value, np.generic) else value

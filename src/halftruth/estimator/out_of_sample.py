@@ -13,7 +13,7 @@ from halftruth.presence.solvers import sigmoid
 
 
 def score_out_of_sample(
-    model: Any, X: Any, y: Any, *, folds: int = 5, groups: Any = None, seed: int = 0
+    model: object, X: object, y: object, *, folds: int = 5, groups: Any = None, seed: int = 0
 ) -> np.ndarray:
     """Return scores (N, K) between 0 and 1 of each row, by models that were not fitted on it.
 

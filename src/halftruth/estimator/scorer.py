@@ -3,9 +3,9 @@
 import math
 import warnings
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+from sklearn.base import BaseEstimator
 
 from halftruth.estimator import targets
 from halftruth.labels import UNKNOWN
@@ -25,7 +25,7 @@ class IncompleteScorer:
     metric: str
     basis: str
 
-    def __call__(self, estimator: Any, X: Any, y: Any) -> float:
+    def __call__(self, estimator: BaseEstimator, X: object, y: object) -> float:
         """Return the score of a fitted estimator."""
         y = targets.order_columns(y, np.asarray(estimator.classes_)) if hasattr(y, "columns") else y
         labels = targets.to_labels(targets.fill_missing(y))
@@ -58,7 +58,7 @@ def make_scorer(metric: str = "mAP", *, basis: str = "estimated") -> IncompleteS
     return IncompleteScorer(metric, basis)
 
 
-def _score(estimator: Any, X: Any) -> np.ndarray:
+def _score(estimator: BaseEstimator, X: object) -> np.ndarray:
     """Return scores (N, K) between 0 and 1 of any classifier of several labels."""
     if not hasattr(estimator, "predict_proba"):
         return sigmoid(np.asarray(estimator.decision_function(X)))

@@ -1,22 +1,24 @@
 """Checks of labels, weights and settings that scikit-learn users pass."""
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_matrix
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 
 from halftruth import labels as label_codes
 from halftruth.data.complete_rows import check_complete_rows
 from halftruth.data.errors import some
 from halftruth.labels import MANY_CLASSES, SparseLabels
+from halftruth.labels.checks import Array
 from halftruth.models.ensemble import MEMBERS
 from halftruth.train.inputs.batches import is_sparse, to_dense
 
 
-def fill_missing(y: Any) -> Any:
+def fill_missing(y: Any) -> object:
     """Return labels with 0 (unknown) where they are missing: NaN, None, pandas NA, masked."""
     if y is None or is_sparse(y):
         return y
@@ -42,7 +44,7 @@ def fill_missing(y: Any) -> Any:
     return filled.astype(float) if filled.dtype == object else filled
 
 
-def check_same_order(X: Any, y: Any) -> None:
+def check_same_order(X: object, y: object) -> None:
     """Refuse two frames whose indices name the same rows in another order."""
     ours: Any = getattr(X, "index", None)
     theirs: Any = getattr(y, "index", None)
@@ -56,7 +58,7 @@ def check_same_order(X: Any, y: Any) -> None:
 
 
 @contextmanager
-def explain(X: Any, y: Any) -> Iterator[None]:
+def explain(X: object, y: object) -> Iterator[None]:
     """Add to an error of scikit-learn or NumPy what is wrong with the features or labels."""
     try:
         yield
@@ -66,7 +68,7 @@ def explain(X: Any, y: Any) -> Iterator[None]:
         raise
 
 
-def _find_reason(X: Any, y: Any) -> str | None:
+def _find_reason(X: object, y: Any) -> str | None:
     """Say what features or labels are, if they are something else than numbers in a table."""
     for name, given in (("X", X), ("y", y)):
         if isinstance(given, dict):
@@ -123,7 +125,7 @@ def order_columns(y: Any, classes: np.ndarray) -> Any:
     return y[list(classes)]
 
 
-def to_labels(y: Any) -> np.ndarray:
+def to_labels(y: np.ndarray | csr_matrix) -> np.ndarray:
     """Return the labels as int8; other targets get the messages of scikit-learn."""
     y = to_dense(y)
     try:
@@ -138,7 +140,7 @@ def to_labels(y: Any) -> np.ndarray:
         raise
 
 
-def to_sparse_labels(y: Any) -> SparseLabels:
+def to_sparse_labels(y: object) -> SparseLabels:
     """Return labels of many classes, which may be a scipy matrix, as sparse ones."""
     if is_sparse(y):
         return SparseLabels.from_scipy(y)
@@ -154,7 +156,7 @@ def check_any_present(present: np.ndarray, count: int) -> None:
         )
 
 
-def mark_complete_rows(y: np.ndarray, complete_rows: Any) -> np.ndarray:
+def mark_complete_rows(y: np.ndarray, complete_rows: object) -> np.ndarray:
     """Return labels whose unknown ones are absent in the complete rows."""
     new = check_complete_rows(complete_rows, len(y))[:, None] & (y == label_codes.UNKNOWN)
     if not new.any():
@@ -164,7 +166,9 @@ def mark_complete_rows(y: np.ndarray, complete_rows: Any) -> np.ndarray:
     return np.where(new, np.int8(label_codes.ABSENT), y)
 
 
-def check_sample_weight(weights: Any, X: Any, y: Any) -> np.ndarray | None:
+def check_sample_weight(
+    weights: Array | None, X: np.ndarray | csr_matrix, y: np.ndarray | csr_matrix
+) -> np.ndarray | None:
     """Return weights per row (N, 1) or per label (N, K) in float32."""
     if weights is None:
         return None
@@ -196,7 +200,7 @@ def find_counted(weights: np.ndarray) -> np.ndarray:
     return rows
 
 
-def refuse_with_many_classes(weights: np.ndarray | None, **given: Any) -> None:
+def refuse_with_many_classes(weights: np.ndarray | None, **given: object) -> None:
     """Refuse arguments about single labels or classes, which that model does not take."""
     if named := [name for name, value in given.items() if value is not None]:
         raise ValueError(
@@ -210,7 +214,7 @@ def refuse_with_many_classes(weights: np.ndarray | None, **given: Any) -> None:
         )
 
 
-def find_problems(members: Any, val: Any, patience: Any) -> list[str]:
+def find_problems(members: Sequence[object], val: object, patience: object) -> list[str]:
     """Return the problems of the settings that `Config` does not have."""
     found = []
     if isinstance(val, bool) or not isinstance(val, (int, float)) or not 0 <= val < 1:

@@ -152,7 +152,7 @@ def fit_one_model(data: TrainingData, config: Config, val: float) -> Fitted:
     return Fitted(fitted.model, scored, logits, epochs=fitted.epochs, best_epoch=fitted.best_epoch)
 
 
-def _score(model: Classifier, X: Any) -> np.ndarray:
+def _score(model: Classifier, X: object) -> np.ndarray:
     return apply_in_blocks(model, X).numpy()
 
 

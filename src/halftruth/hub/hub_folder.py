@@ -4,7 +4,7 @@ import json
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Any
+from types import ModuleType
 
 import yaml
 
@@ -128,7 +128,7 @@ def download(address: str) -> Path:
     return Path(found)
 
 
-def _import_hub() -> Any:
+def _import_hub() -> ModuleType:
     try:
         import huggingface_hub
     except ImportError as error:
@@ -141,7 +141,7 @@ def _first_line(error: Exception) -> str:
     return lines[0] if lines else type(error).__name__
 
 
-def _file_name(value: Any) -> Any:
+def _file_name(value: object) -> object:
     """Return a path, or a list of paths, without folders."""
     if isinstance(value, list):
         return [_file_name(part) for part in value]

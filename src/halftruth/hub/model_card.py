@@ -164,7 +164,7 @@ def _classes(run: TrainedRun) -> str:
     return _table(list(frame.columns), frame.astype(object).to_numpy().tolist())
 
 
-def _table(columns: list[str], rows: list[list[Any]]) -> str:
+def _table(columns: list[str], rows: list[list[object]]) -> str:
     lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
     for row in rows:
         cells = ("" if isinstance(cell, float) and math.isnan(cell) else str(cell) for cell in row)

@@ -12,7 +12,12 @@ from halftruth.labels.biased_hiding import (
     unused_class_weights,
 )
 from halftruth.labels.checks import check_classes, unknown_class
-from halftruth.labels.class_filters import class_filter, co_occurrence, correlated_classes
+from halftruth.labels.class_filters import (
+    class_filter,
+    co_occurrence,
+    correlated_classes,
+    find_unannotated,
+)
 from halftruth.labels.codes import (
     ABSENT,
     PRESENT,
@@ -37,7 +42,6 @@ from halftruth.labels.hierarchy import Hierarchy
 from halftruth.labels.matrix import LabelMatrix
 from halftruth.labels.soft_labels import check_soft, check_weights, count_votes, harden
 from halftruth.labels.sparse import MANY_CLASSES, SparseLabels
-from halftruth.labels.unannotated_classes import find_unannotated
 
 __all__ = [
     "ABSENT",

@@ -9,18 +9,17 @@ Multiplied weights combine: `area * unused_class_weights(names, ["sofa"])`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import numpy as np
 
-from halftruth.labels.checks import class_columns, row_blocks
+from halftruth.labels.checks import Array, class_columns, row_blocks
 from halftruth.labels.codes import PRESENT
 from halftruth.labels.hiding import _positives, _rng, _table
 
 
 def keep_by_weight(
-    labels: Any,
-    weights: Any,
+    labels: Array,
+    weights: Array,
     share: float | None = None,
     *,
     largest_first: bool = False,
@@ -65,7 +64,7 @@ def keep_by_weight(
     return kept
 
 
-def frequency_weights(labels: Any, *, rare_first: bool = False) -> np.ndarray:
+def frequency_weights(labels: Array, *, rare_first: bool = False) -> np.ndarray:
     """Return (K,) weights: the number of PRESENT labels per class, or one divided by it.
 
     >>> frequency_weights([[1, 1], [1, -1]]).tolist()
@@ -75,7 +74,7 @@ def frequency_weights(labels: Any, *, rare_first: bool = False) -> np.ndarray:
     return 1 / np.maximum(counts, 1) if rare_first else counts
 
 
-def centre_weights(distances: Any, scale: float = 0.1) -> np.ndarray:
+def centre_weights(distances: Array, scale: float = 0.1) -> np.ndarray:
     """Return (N, K) weights exp(-distance / scale) from distances to the centre of the image.
 
     distances: as a share of the image's width and height; NaN where a class is absent gives 0.
@@ -116,7 +115,7 @@ def unused_class_weights(classes: Sequence[str], unused: Iterable[str]) -> np.nd
     return found
 
 
-def _check_weights(weights: Any, values: np.ndarray) -> np.ndarray:
+def _check_weights(weights: Array, values: np.ndarray) -> np.ndarray:
     """Return the weights as (N, K)."""
     given = np.asarray(weights)
     if given.dtype.kind not in "biuf":

@@ -2,11 +2,18 @@
 
 import difflib
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NoReturn
+from typing import NoReturn, Protocol
 
 import numpy as np
 import torch
 
+
+class _Table(Protocol):
+    def __array__(self) -> np.ndarray: ...
+
+
+# What is read as a table of numbers: also lists, and a DataFrame.
+Array = torch.Tensor | np.ndarray | Sequence[object] | _Table
 # The text of blanks, None, NaN and pandas' NA when objects are converted to text.
 _BLANK = frozenset({"", "nan", "none", "<na>"})
 # The number of labels that are processed at once, to limit memory.
@@ -14,7 +21,7 @@ BLOCK = 1 << 22
 
 
 def read_values(
-    values: Any, expected: str, classes: Sequence[str] | None
+    values: Array, expected: str, classes: Sequence[str] | None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the values as given and as numbers, with NaN for blanks."""
     if isinstance(values, torch.Tensor):
@@ -68,7 +75,7 @@ def refuse(
     raise ValueError(f"labels[{row}, {column}]{name} is {shown!r}; expected {expected}. {hint}")
 
 
-def like(given: Any, values: np.ndarray) -> Any:
+def like(given: object, values: np.ndarray) -> np.ndarray | torch.Tensor:
     """Return an array, or a tensor if a tensor was given."""
     return torch.from_numpy(values).to(given.device) if isinstance(given, torch.Tensor) else values
 

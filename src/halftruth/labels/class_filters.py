@@ -1,16 +1,23 @@
-"""Keep or drop classes, and find classes that occur together."""
+"""Keep or drop classes; find classes that occur together, or that some rows were not asked about.
+
+An unknown label usually is a weak negative: a present class may have been left out, but often it
+would have been named. Where the rows come from several sources, and a source does not know a class,
+an unknown label says nothing at all, and must not count (`find_unannotated`).
+"""
 
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 
-from halftruth.labels.checks import check_classes, class_columns, row_blocks
-from halftruth.labels.codes import PRESENT, as_array
+from halftruth.labels.checks import Array, check_classes, class_columns, row_blocks
+from halftruth.labels.codes import ABSENT, PRESENT, UNKNOWN, as_array
+
+# A source has at least this share of the rows, and this many rows.
+_LEAST_SHARE, _LEAST_ROWS = 0.05, 20
 
 
 def class_filter(
-    labels: Any,
+    labels: Array,
     classes: Iterable[str],
     *,
     keep: Iterable[str] | None = None,
@@ -37,7 +44,7 @@ def class_filter(
     return np.ascontiguousarray(values[:, columns]), tuple(names[k] for k in columns)
 
 
-def co_occurrence(labels: Any) -> np.ndarray:
+def co_occurrence(labels: Array) -> np.ndarray:
     """(K, K) the number of rows in which both classes are PRESENT; the diagonal counts each class.
 
     >>> co_occurrence([[1, 1], [1, 0], [1, -1]]).tolist()
@@ -52,7 +59,7 @@ def co_occurrence(labels: Any) -> np.ndarray:
 
 
 def correlated_classes(
-    labels: Any, classes: Iterable[str], anchor: str, threshold: float = 0.5
+    labels: Array, classes: Iterable[str], anchor: str, threshold: float = 0.5
 ) -> dict[str, float]:
     """Find classes that occur with the anchor in at least `threshold` of their rows.
 
@@ -71,3 +78,35 @@ def correlated_classes(
     share[anchor_column] = -1.0
     order = np.argsort(-share, kind="stable")
     return {names[k]: float(share[k]) for k in order if share[k] >= max(threshold, 0)}
+
+
+def find_unannotated(labels: np.ndarray) -> np.ndarray | None:
+    """Return (N, K) where a class was not asked about, by the labels alone; None if nowhere.
+
+    Rows with the same unknown classes are a source if they are many, if each of their other
+    classes is verified as absent in some of them, and if most of their known labels are absent.
+    Labels that were hidden at random, or that a review has verified one by one, do not look so.
+
+    >>> rows = np.repeat(np.array([[1, -1, 0], [0, 0, 1], [0, 0, -1], [-1, -1, 0]]), 20, axis=0)
+    >>> find_unannotated(rows)[::20].astype(int)
+    array([[0, 0, 1],
+           [1, 1, 0],
+           [1, 1, 0],
+           [0, 0, 1]])
+    """
+    unknown = labels == UNKNOWN
+    mixed = unknown.any(axis=1) & (labels == ABSENT).any(axis=1)
+    least = max(_LEAST_ROWS, _LEAST_SHARE * len(labels))
+    if mixed.sum() < least:
+        return None
+    _, source, counts = np.unique(
+        np.packbits(unknown, axis=1), axis=0, return_inverse=True, return_counts=True
+    )
+    found = np.zeros(labels.shape, dtype=bool)
+    for number in np.flatnonzero(counts >= least):
+        rows = np.flatnonzero(source.ravel() == number)
+        given = labels[rows][:, ~unknown[rows[0]]]
+        absent = given == ABSENT
+        if given.size and absent.any(axis=0).all() and 2 * absent.sum() >= absent.size:
+            found[rows] = unknown[rows]
+    return found if found.any() else None

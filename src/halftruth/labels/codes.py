@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from halftruth.labels.checks import (
+    Array,
     check_classes,
     check_shape,
     like,
@@ -38,7 +39,7 @@ def find_complete_rows(labels: np.ndarray) -> np.ndarray:
     return known
 
 
-def check(labels: Any, *, classes: Sequence[str] | None = None) -> Any:
+def check(labels: Array, *, classes: Sequence[str] | None = None) -> Any:
     """Check that every value is 1, 0 or -1 and return int8 labels; an error names the first other.
 
     Takes an (N, K) array or nested list (-> array) or tensor on any device (-> tensor there) of
@@ -63,19 +64,21 @@ coding one of 'halftruth', 'multi-hot', 'zero-absent', 'chexpert'
     with np.errstate(invalid="ignore"):
         narrow = values.astype(np.int8, copy=False)
     if _right(narrow, values):
-        return labels if _is_int8(labels) else like(labels, narrow)
+        if isinstance(labels, torch.Tensor) and labels.dtype == torch.int8:
+            return labels
+        return like(labels, narrow)
     wrong = (narrow != values) | (narrow < ABSENT) | (narrow > PRESENT)
     first = int(wrong.argmax())
     refuse(array, first, expected, _advice(float(values.flat[first])), classes)
 
 
-def as_array(labels: Any, *, classes: Sequence[str] | None = None) -> np.ndarray:
+def as_array(labels: Array, *, classes: Sequence[str] | None = None) -> np.ndarray:
     """Like `check`, but always return a numpy array."""
     checked = check(labels, classes=classes)
     return checked.numpy(force=True) if isinstance(checked, torch.Tensor) else checked
 
 
-def from_multi_hot(values: Any) -> Any:
+def from_multi_hot(values: Array) -> np.ndarray | torch.Tensor:
     """Convert multi-hot labels: 1 present, 0 not annotated (nothing is verified as absent).
 
     >>> from_multi_hot([[True, False]])
@@ -84,7 +87,7 @@ def from_multi_hot(values: Any) -> Any:
     return _recode(values, {1: PRESENT, 0: UNKNOWN}, None, "1 (present) or 0 (unknown)")
 
 
-def from_zero_absent(values: Any) -> Any:
+def from_zero_absent(values: Array) -> np.ndarray | torch.Tensor:
     """Convert labels with verified zeros: 1 present, 0 absent; -1, NaN, None or blank unknown.
 
     >>> from_zero_absent([["1", "0", "", "-1"]])
@@ -94,7 +97,7 @@ def from_zero_absent(values: Any) -> Any:
     return _recode(values, codes, UNKNOWN, "1 (present), 0 (absent), -1 or blank (unknown)")
 
 
-def from_chexpert(values: Any, uncertain: str = "unknown") -> Any:
+def from_chexpert(values: Array, uncertain: str = "unknown") -> np.ndarray | torch.Tensor:
     """Convert CheXpert labels: 1 present, 0 absent, -1 uncertain, blank not mentioned (unknown).
 
     -1 becomes `uncertain`: "unknown" (U-Ignore), "present" (U-Ones) or "absent" (U-Zeros).
@@ -155,7 +158,7 @@ _CODINGS: dict[str, Callable[..., Any]] = {
 }
 
 
-def convert(values: Any, coding: str = "halftruth", **options: Any) -> Any:
+def convert(values: Array, coding: str = "halftruth", **options: str) -> np.ndarray | torch.Tensor:
     """Convert labels of a named coding; options go to the function of that coding.
 
     >>> convert([[1, 0]], "zero-absent")
@@ -174,10 +177,6 @@ def _stays_in_torch(labels: torch.Tensor) -> bool:
     return elsewhere and labels.dtype not in _AWKWARD
 
 
-def _is_int8(labels: Any) -> bool:
-    return isinstance(labels, torch.Tensor) and labels.dtype == torch.int8
-
-
 def _right(small: Any, values: Any) -> bool:
     """Whether int8 `small` has only codes and equals `values` (arrays or tensors)."""
     if 0 in small.shape:
@@ -187,7 +186,9 @@ def _right(small: Any, values: Any) -> bool:
     return bool(inside if small is values else inside & (small == values).all())
 
 
-def _recode(values: Any, codes: dict[int, int], blank: int | None, expected: str) -> Any:
+def _recode(
+    values: Array, codes: dict[int, int], blank: int | None, expected: str
+) -> np.ndarray | torch.Tensor:
     array, numbers = read_values(values, expected, None)
     coded = np.full(numbers.shape, _UNSET, dtype=np.int8)
     for number, code in codes.items():

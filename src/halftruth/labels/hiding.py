@@ -7,16 +7,14 @@ returns new int8 arrays, and depends only on its arguments: same seed, same resu
 # Annotations stay text: evaluating np.random.Generator would load numpy.random with the core.
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from halftruth.labels.checks import row_blocks
+from halftruth.labels.checks import Array, row_blocks
 from halftruth.labels.codes import PRESENT, as_array
 from halftruth.seeds import check_seed
 
 
-def single_positive(labels: Any, seed: int = 0) -> np.ndarray:
+def single_positive(labels: Array, seed: int = 0) -> np.ndarray:
     """Keep one PRESENT label per row, chosen at random; all others, also ABSENT, are UNKNOWN.
 
     The single-positive setting of Cole et al. 2021; rows without a PRESENT label become empty.
@@ -31,7 +29,7 @@ def single_positive(labels: Any, seed: int = 0) -> np.ndarray:
     return _keep_nth(values, rank)
 
 
-def single_positive_published(labels: Any, seed: int = 1200) -> np.ndarray:
+def single_positive_published(labels: Array, seed: int = 1200) -> np.ndarray:
     """Keep exactly the one PRESENT label per row of the published experiments; others UNKNOWN.
 
     Cole et al. 2021 and its followers draw from one RandomState(1200) stream over the rows of a
@@ -63,7 +61,7 @@ def single_positive_published(labels: Any, seed: int = 1200) -> np.ndarray:
     return _keep_nth(values, rank)
 
 
-def drop_positives(labels: Any, r: float, seed: int = 0) -> np.ndarray:
+def drop_positives(labels: Array, r: float, seed: int = 0) -> np.ndarray:
     """Keep n_r = floor(n (1 - r)) + 1 of the n PRESENT labels of a row, at most n; others UNKNOWN.
 
     Zhang et al. (Hill and SPLC): r = 0.5 is their "75 % labels left", r = 0.8 "40 %", r = 1
@@ -90,7 +88,7 @@ def drop_positives(labels: Any, r: float, seed: int = 0) -> np.ndarray:
     return kept
 
 
-def keep_known(labels: Any, fraction: float, seed: int = 0) -> np.ndarray:
+def keep_known(labels: Array, fraction: float, seed: int = 0) -> np.ndarray:
     """Keep a fraction of all known labels, PRESENT and ABSENT alike; the others are UNKNOWN.
 
     Exactly round(fraction x known) labels of the matrix are kept, drawn without replacement. In 0/1
@@ -115,7 +113,7 @@ def keep_known(labels: Any, fraction: float, seed: int = 0) -> np.ndarray:
 
 
 def subsample_negatives(
-    labels: Any, ratio: float, seed: int = 0, *, allow_fewer: bool = False
+    labels: Array, ratio: float, seed: int = 0, *, allow_fewer: bool = False
 ) -> np.ndarray:
     """Choose rows (sorted) with `ratio` rows without a PRESENT label per row with one.
 
@@ -144,7 +142,7 @@ def subsample_negatives(
     return np.sort(np.concatenate([positive, chosen]))
 
 
-def _table(labels: Any) -> np.ndarray:
+def _table(labels: Array) -> np.ndarray:
     # The callers write to flat views of it.
     return np.ascontiguousarray(as_array(labels))
 

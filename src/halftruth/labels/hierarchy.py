@@ -2,11 +2,10 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from halftruth.labels.checks import check_classes, unknown_class
+from halftruth.labels.checks import Array, check_classes, unknown_class
 from halftruth.labels.codes import ABSENT, PRESENT, as_array
 
 
@@ -47,7 +46,7 @@ class Hierarchy:
             raise ValueError(f"hierarchy: these classes are their own ancestors: {shown}")
         return cls(names, ancestors)
 
-    def complete(self, labels: Any) -> np.ndarray:
+    def complete(self, labels: Array) -> np.ndarray:
         """Return the labels with everything that follows from them.
 
         A present class with an absent ancestor is an error.

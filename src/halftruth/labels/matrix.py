@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -91,7 +90,7 @@ class LabelMatrix:
             )
         return self.stored.to_dense()
 
-    def take(self, rows: Any) -> np.ndarray:
+    def take(self, rows: np.ndarray | slice) -> np.ndarray:
         """Return the labels of some rows as an array (n, K), without those of the others."""
         stored = self.stored
         return stored.to_dense(rows) if isinstance(stored, SparseLabels) else stored[rows]
@@ -99,7 +98,7 @@ class LabelMatrix:
     def __len__(self) -> int:
         return len(self.stored)
 
-    def select(self, rows: Any) -> "LabelMatrix":
+    def select(self, rows: np.ndarray | slice | Sequence[int]) -> "LabelMatrix":
         """Select rows by an index array, a boolean mask or a slice, in that order."""
         rows = rows if isinstance(rows, slice) else np.asarray(rows)
         if not isinstance(rows, slice) and not rows.size:
@@ -185,7 +184,7 @@ def describe_labels(
     return "; ".join([*parts, *notes])
 
 
-def check_one_text_per_row(field: str, given: Any, rows: int) -> np.ndarray:
+def check_one_text_per_row(field: str, given: np.ndarray | Sequence[str], rows: int) -> np.ndarray:
     """Check that there is one text per row."""
     texts = np.asarray(given)
     if texts.dtype.kind == "O" and all(isinstance(text, str) for text in texts.flat):

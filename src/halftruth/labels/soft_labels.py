@@ -4,14 +4,15 @@ A soft label is the probability that the class is present: 1 is PRESENT, 0 is AB
 UNKNOWN. Everything that needs one of the three codes takes the more probable one.
 """
 
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
+from halftruth.labels.checks import Array
 from halftruth.labels.codes import ABSENT, PRESENT, UNKNOWN, as_array
 
 
-def check_soft(values: Any) -> np.ndarray:
+def check_soft(values: Array) -> np.ndarray:
     """Check that soft labels are a matrix of numbers in [0, 1] or NaN; return float32.
 
     >>> check_soft([[0.5, float("nan")]])
@@ -34,7 +35,7 @@ def check_soft(values: Any) -> np.ndarray:
     return soft
 
 
-def harden(soft: Any) -> np.ndarray:
+def harden(soft: Array) -> np.ndarray:
     """Return the codes of soft labels: PRESENT above 0.5, ABSENT below, UNKNOWN at 0.5 and NaN.
 
     >>> harden([[0.9, 0.1, 0.5, float("nan")]])
@@ -47,7 +48,7 @@ def harden(soft: Any) -> np.ndarray:
     return codes
 
 
-def check_weights(weights: Any, shape: tuple[int, int]) -> np.ndarray:
+def check_weights(weights: np.ndarray | Sequence[float], shape: tuple[int, int]) -> np.ndarray:
     """Check weights per row (N,) or (N, 1), or per label (N, K); return float32 (N, 1) or (N, K).
 
     >>> check_weights([1, 2], (2, 3)).shape
@@ -98,7 +99,7 @@ def scale_weights(weights: np.ndarray) -> np.ndarray:
     return weights / weights[weights > 0].mean()
 
 
-def count_votes(votes: Any, rows: np.ndarray, items: int) -> tuple[np.ndarray, np.ndarray]:
+def count_votes(votes: Array, rows: np.ndarray, items: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the soft labels and the number of votes (items, K) of several annotators.
 
     votes: (N, K) labels, one row per annotator and item; an UNKNOWN label is no vote. rows: (N,)

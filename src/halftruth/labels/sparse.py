@@ -1,12 +1,16 @@
 """Sparse labels: only the codes that differ from the rest are stored, for thousands of classes."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from halftruth.labels.codes import ABSENT, PRESENT, UNKNOWN
 
+Indices = np.ndarray | Sequence[int]
+Rows = Indices | slice
+Shape = tuple[int, int]
 # With more classes, `auto` on features keeps labels sparse, and trains the model of many classes.
 MANY_CLASSES = 1_000
 
@@ -28,7 +32,7 @@ class SparseLabels:
     columns: np.ndarray
     codes: np.ndarray
     classes: int
-    rest: int = int(UNKNOWN)
+    rest: int = UNKNOWN
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -39,8 +43,13 @@ class SparseLabels:
 
     @classmethod
     def from_entries(
-        cls, rows: Any, columns: Any, codes: Any, shape: tuple[int, int], rest: int = int(UNKNOWN)
-    ) -> "SparseLabels":
+        cls,
+        rows: Indices,
+        columns: Indices,
+        codes: Indices | int,
+        shape: Shape,
+        rest: int = UNKNOWN,
+    ) -> Self:
         """Return the labels with these entries, in any order; of repeated ones the first counts."""
         rows, columns = np.asarray(rows, np.int64), np.asarray(columns, np.int64)
         codes = np.broadcast_to(np.asarray(codes, np.int8), rows.shape)
@@ -50,7 +59,7 @@ class SparseLabels:
         return cls(start, columns[kept].astype(np.int32), codes[kept], shape[1], rest)
 
     @classmethod
-    def from_lists(cls, lists: Any, classes: int, rest: int = int(UNKNOWN)) -> "SparseLabels":
+    def from_lists(cls, lists: Sequence[Indices], classes: int, rest: int = UNKNOWN) -> Self:
         """Return the labels of rows that list the numbers of their present classes."""
         lengths = np.fromiter(map(len, lists), dtype=np.int64, count=len(lists))
         columns = np.array([column for row in lists for column in row], dtype=np.int64)
@@ -58,7 +67,7 @@ class SparseLabels:
         return cls.from_entries(rows, columns, PRESENT, (len(lists), classes), rest)
 
     @classmethod
-    def from_scipy(cls, matrix: Any, rest: int = int(UNKNOWN)) -> "SparseLabels":
+    def from_scipy(cls, matrix: Any, rest: int = UNKNOWN) -> "SparseLabels":
         """Return the labels of a scipy sparse matrix of 1 and -1; entries of 0 are `rest`."""
         given = matrix.tocoo()
         wrong = np.flatnonzero(~np.isin(given.data, (1, 0, -1)))
@@ -76,11 +85,11 @@ class SparseLabels:
     @classmethod
     def from_dense(cls, values: np.ndarray) -> "SparseLabels":
         """Return the same labels; the rest is UNKNOWN, or ABSENT if no label is unknown."""
-        rest = int(UNKNOWN) if (values == UNKNOWN).any() else int(ABSENT)
+        rest = UNKNOWN if (values == UNKNOWN).any() else ABSENT
         rows, columns = np.nonzero(values != rest)
         return cls.from_entries(rows, columns, values[rows, columns], values.shape, rest)
 
-    def to_dense(self, rows: Any = None, classes: slice | None = None) -> np.ndarray:
+    def to_dense(self, rows: Rows | None = None, classes: slice | None = None) -> np.ndarray:
         """Return the int8 matrix of some rows (all) and a block of classes (all)."""
         low, high, _ = (classes or slice(None)).indices(self.classes)
         some = self if rows is None else self.select(rows)
@@ -89,7 +98,7 @@ class SparseLabels:
         values[some.row_of_entries()[inside], some.columns[inside] - low] = some.codes[inside]
         return values
 
-    def select(self, rows: Any) -> "SparseLabels":
+    def select(self, rows: Rows) -> "SparseLabels":
         """Return some rows, by an index array, a mask or a slice."""
         rows = np.arange(len(self))[rows]
         first, length = self.start[rows], np.diff(self.start)[rows]
@@ -97,7 +106,7 @@ class SparseLabels:
         at = np.arange(start[-1]) + np.repeat(first - start[:-1], length)
         return SparseLabels(start, self.columns[at], self.codes[at], self.classes, self.rest)
 
-    def select_classes(self, columns: Any) -> "SparseLabels":
+    def select_classes(self, columns: Indices) -> "SparseLabels":
         """Return the labels of some classes, in this order; one of number -1 has no entry."""
         columns = np.asarray(columns)
         place = np.full(self.classes + 1, -1)
@@ -112,7 +121,7 @@ class SparseLabels:
         """Return the row of each entry."""
         return np.repeat(np.arange(len(self)), np.diff(self.start))
 
-    def count_per_class(self, code: int = int(PRESENT)) -> np.ndarray:
+    def count_per_class(self, code: int = PRESENT) -> np.ndarray:
         """(K,) the number of rows in which each class has this code."""
         stored = np.bincount(self.columns[self.codes == code], minlength=self.classes)
         if code == self.rest:

@@ -1,12 +1,12 @@
 """Any-class presence: a term for whether a row has any class at all."""
 
-from typing import Any, Unpack
+from typing import Unpack
 
 from torch import Tensor
 
 from halftruth.losses import curves
 from halftruth.losses._engine.logit import Logit
-from halftruth.losses.base import register, require
+from halftruth.losses.base import LossLike, register, require
 from halftruth.losses.curves import Curve
 from halftruth.losses.wrapper import Wrapper, WrapperOptions
 
@@ -47,7 +47,7 @@ class AnyClass(Wrapper):
 
     def __init__(
         self,
-        base: Any = "bce",
+        base: LossLike = "bce",
         alpha: float = 1.0,
         lam: float = 0.1,
         empty_rows: str = "all",
@@ -63,7 +63,7 @@ class AnyClass(Wrapper):
         self.normalize_by = require(normalizer in known, normalizer, "normalizer", f"in {known}")
         self.couples_rows = True
 
-    def terms(self, s: Logit, labels: Tensor, context: Any, rows: slice) -> Curve:
+    def terms(self, s: Logit, labels: Tensor, context: object, rows: slice) -> Curve:
         value, slope = self.base.terms(s, labels, context, rows)
         there = (labels > 0).to(s.z.dtype)
         present = there.sum(dim=1, keepdim=True)

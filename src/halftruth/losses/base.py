@@ -4,8 +4,8 @@ import inspect
 import math
 import reprlib
 import warnings
-from collections.abc import Callable
-from typing import Any, ClassVar, TypedDict
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, TypedDict, TypeVar
 
 import torch
 from torch import Tensor
@@ -16,9 +16,10 @@ from halftruth.losses._engine.logit import Logit
 from halftruth.losses._engine.one_pass import LossTask, compute_dtype, measure, one_pass
 from halftruth.losses._engine.programs import Watched
 from halftruth.losses.curves import Curve
-from halftruth.losses.memory import Exchange, Memory, take_sizes
+from halftruth.losses.memory import Exchange, Memory, State, take_sizes
 from halftruth.registry import Described, Registry
 
+Value = TypeVar("Value")
 REDUCTIONS = ("mean", "sum", "batch", "none")
 
 
@@ -62,7 +63,7 @@ class Loss(Described, Watched):
     # Whether the entries of a row depend on each other: "none" then gives one value per row.
     couples_rows: bool = False
 
-    def __init_subclass__(cls, **arguments: Any) -> None:
+    def __init_subclass__(cls, **arguments: object) -> None:
         super().__init_subclass__(**arguments)
         for name in ("present", "absent", "unknown", "corrected", "terms"):
             if name in vars(cls):
@@ -111,7 +112,7 @@ class Loss(Described, Watched):
 
     # The parts a method with coupled entries overrides.
 
-    def prepare(self, logits: Tensor, labels: Tensor, index: Tensor | None) -> Any:
+    def prepare(self, logits: Tensor, labels: Tensor, index: Tensor | None) -> object:
         """Return the context for `terms` that depends on the whole batch."""
         return None
 
@@ -151,7 +152,7 @@ class Loss(Described, Watched):
             if isinstance(part, Memory):
                 part.set_place(place, together)
 
-    def parameter_groups(self, lr: float) -> list[dict[str, Any]]:
+    def parameter_groups(self, lr: float) -> list[dict[str, object]]:
         """Parameters that the optimiser trains besides the model, with their own learning rate.
 
         Several processes must average their gradients, as DDP does for the model.
@@ -235,11 +236,6 @@ class Loss(Described, Watched):
         return type(self).observe is not Loss.observe
 
     @property
-    def has_memory(self) -> bool:
-        """Whether the method keeps a table with one row per training sample."""
-        return any(isinstance(part, Memory) for part in self.modules())
-
-    @property
     def pseudo_label_threshold(self) -> float:
         """The probability above which an unknown label counts as present; 0.5 unless given."""
         return float(getattr(self, "tau", 0.5))
@@ -271,11 +267,11 @@ class Loss(Described, Watched):
         """Tensors that the next training stage continues from, kept with the best weights."""
         return {}
 
-    def load_carried_state(self, state: dict[str, Any]) -> None:
+    def load_carried_state(self, state: dict[str, Tensor]) -> None:
         """After `begin`: continue from the `carried_state` of the stage before."""
 
     @classmethod
-    def teacher_loss(cls, options: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
+    def teacher_loss(cls, options: Mapping[str, object]) -> tuple[str, dict[str, object]] | None:
         """Name and options of the loss of a first training, where the method needs a teacher.
 
         `options`: the arguments of the method itself. The trained teacher's logits then go to
@@ -296,7 +292,7 @@ class Loss(Described, Watched):
     def set_extra_state(self, state: Tensor) -> None:
         self.start_epoch(*(int(value) for value in state))
 
-    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
+    def _load_from_state_dict(self, state_dict: State, prefix: str, *rest: object) -> None:
         take_sizes(self, state_dict, prefix)
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
@@ -366,7 +362,9 @@ class Loss(Described, Watched):
             value, slopes = value / divisor.to(value.dtype), slopes.div_(divisor)
         return value, slopes if slopes.dtype == logits.dtype else slopes.to(logits.dtype)
 
-    def _outside_autocast(self, call: Callable[..., Any], logits: Tensor, *rest: Any) -> Any:
+    def _outside_autocast(
+        self, call: Callable[..., Value], logits: Tensor, *rest: Tensor | None
+    ) -> Value:
         device = logits.device.type
         # The switch itself takes a while.
         if not torch.is_autocast_enabled(device):
@@ -463,7 +461,7 @@ def _is_int8_codes(labels: Tensor) -> bool:
     return bool(codes.min() >= -1 and codes.max() <= 1)
 
 
-def _as_text(cls: type, given: tuple[Any, ...], named: dict[str, Any]) -> dict[str, str]:
+def _as_text(cls: type, given: tuple[object, ...], named: Mapping[str, object]) -> dict[str, str]:
     """The arguments of a class as text, defaults included; those shared by all losses left out."""
     bound = inspect.signature(cls).bind(*given, **named)
     bound.apply_defaults()
@@ -475,7 +473,7 @@ def _as_text(cls: type, given: tuple[Any, ...], named: dict[str, Any]) -> dict[s
     return {name: _text(value) for name, value in found.items() if name not in shared}
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     """The repr of a value; of a table its shape, of a long list its first entries."""
     shape = getattr(value, "shape", None)
     if shape is not None:
@@ -483,6 +481,8 @@ def _text(value: Any) -> str:
     return reprlib.repr(value) if isinstance(value, list) else repr(value)
 
 
+# What `registry.create` takes.
+LossLike = str | Mapping[str, object] | Loss
 _PLAN = "it is a choice of `halftruth train` and HalftruthClassifier, which fit a whole model"
 registry: Registry[Loss] = Registry(
     "loss", Loss, dict.fromkeys(("auto", "ensemble", "many-classes"), _PLAN)
@@ -490,7 +490,7 @@ registry: Registry[Loss] = Registry(
 register = registry.register
 
 
-def require(ok: bool, value: Any, name: str, expected: str) -> Any:
+def require(ok: bool, value: Value, name: str, expected: str) -> Value:
     """Return `value` if `ok` and finite, else raise an error that names the argument."""
     if not ok or (isinstance(value, float) and not math.isfinite(value)):
         raise ValueError(f"expected {name} {expected}, got {value!r}")

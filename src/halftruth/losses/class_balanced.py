@@ -1,5 +1,6 @@
 """Class-balanced weights by the effective number of samples, for rows with several labels."""
 
+from collections.abc import Sequence
 from typing import Any, Unpack
 
 import torch
@@ -9,7 +10,7 @@ from halftruth import labels as label_codes
 from halftruth.losses import curves
 from halftruth.losses._engine.logit import Logit
 from halftruth.losses.any_class import positives_and_empty_rows
-from halftruth.losses.base import register, require
+from halftruth.losses.base import LossLike, register, require
 from halftruth.losses.curves import Curve
 from halftruth.losses.wrapper import Wrapper, WrapperOptions
 
@@ -59,9 +60,9 @@ class ClassBalanced(Wrapper):
 
     def __init__(
         self,
-        base: Any = "bce",
+        base: LossLike = "bce",
         beta: float = 0.9999,
-        counts: Any = None,
+        counts: Tensor | Sequence[float] | None = None,
         negatives: int | None = None,
         normalizer: str = "mean",
         **options: Unpack[WrapperOptions],
@@ -94,7 +95,7 @@ class ClassBalanced(Wrapper):
         there = torch.as_tensor(label_codes.check(labels)) > 0
         self._set_counts(there.sum(dim=0), (~there.any(dim=1)).sum())
 
-    def prepare(self, logits: Tensor, labels: Tensor, index: Tensor | None) -> Any:
+    def prepare(self, logits: Tensor, labels: Tensor, index: Tensor | None) -> object:
         if self.weights.numel() != labels.shape[1] + 1:
             given = f"were given for {self.weights.numel() - 1} classes"
             what = given if len(self.weights) else "are not known yet"

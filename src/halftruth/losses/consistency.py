@@ -1,13 +1,13 @@
 """Consistency: of views of the same rows (consistency, lagc), of class maps over epochs (scl)."""
 
-from typing import Any, Unpack
+from typing import Unpack
 
 import torch
 from torch import Tensor
 
 from halftruth import labels as label_codes
 from halftruth.losses._engine.one_pass import compute_dtype
-from halftruth.losses.base import Loss, Options, register, registry, require
+from halftruth.losses.base import Loss, LossLike, Options, register, registry, require
 from halftruth.losses.memory import Memory
 from halftruth.losses.wrapper import Wrapper, WrapperOptions
 
@@ -41,7 +41,7 @@ class Consistency(Wrapper):
 
     def __init__(
         self,
-        base: Any = "lasd",
+        base: LossLike = "lasd",
         weight: float | None = None,
         views: int = 3,
         **options: Unpack[WrapperOptions],
@@ -131,7 +131,7 @@ class SpatialConsistency(Wrapper):
 
     def __init__(
         self,
-        base: Any = "bce",
+        base: LossLike = "bce",
         weight: float = 1.0,
         decay: float = 0.8,
         side: int = 7,

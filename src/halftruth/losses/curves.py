@@ -27,7 +27,7 @@ def with_slope(method: Callable[..., Any]) -> Callable[..., Curve]:
     """A method of a loss that may return its value alone; the slope is then left to autograd."""
 
     @wraps(method)
-    def curve(loss: Any, s: Logit, *rest: Any) -> Curve:
+    def curve(loss: object, s: Logit, *rest: object) -> Curve:
         found = method(loss, s, *rest)
         if isinstance(found, tuple):
             return found

@@ -1,6 +1,7 @@
 """EN: the expected number of negatives per class, those with the lowest predictions."""
 
 import warnings
+from collections.abc import Sequence
 from typing import Any, Unpack
 
 import torch
@@ -47,7 +48,7 @@ class ExpectedNegative(MemoryLoss):
 
     def __init__(
         self,
-        expected_positives: Any,
+        expected_positives: float | Tensor | Sequence[float],
         decay: float = 0.8,
         memory_dtype: str = "float16",
         **options: Unpack[Options],
@@ -131,7 +132,7 @@ class ExpectedNegative(MemoryLoss):
     def pseudo_labels(self, index: Tensor) -> Tensor:
         return -self._negative(self.memory.read(index), index).to(torch.int8)
 
-    def prepare(self, logits: Tensor, labels: Tensor, index: Tensor | None) -> Any:
+    def prepare(self, logits: Tensor, labels: Tensor, index: Tensor | None) -> Tensor:
         """Return which entries are negative in this epoch."""
         assert index is not None
         average = super().prepare(logits, labels, index)

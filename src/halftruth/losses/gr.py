@@ -14,6 +14,7 @@ from halftruth.losses.schedule import Span, check_span, value_at
 
 SCHEDULED = ("w", "b", "mu", "sigma")
 # A trained width of v(p) stays above this: at 0 every unknown label would have the weight 0.
+Number = float | Tensor
 NARROWEST = 0.01
 
 
@@ -116,7 +117,7 @@ class GR(Loss):
             return self._unknown(s, *self._trained(s.z.dtype))
         return self._unknown(s, self.w, self.b, self.mu, self.sigma)
 
-    def _unknown(self, s: Logit, w: Any, b: Any, mu: Any, sigma: Any) -> Curve:
+    def _unknown(self, s: Logit, w: Number, b: Number, mu: Number, sigma: Number) -> Curve:
         there = curves.robust_log(s, self.q2)
         curve = curves.mirrored(curves.robust_log, s, self.q3)
         k = (s.p * w).add_(b).sigmoid_()
@@ -131,12 +132,12 @@ class GR(Loss):
         w, b, mu, sigma = self.trained.detach().to(dtype)
         return w, b, mu, sigma.abs().clamp(min=NARROWEST)
 
-    def parameter_groups(self, lr: float) -> list[dict[str, Any]]:
+    def parameter_groups(self, lr: float) -> list[dict[str, object]]:
         if not self.trainable:
             return []
         return [{"params": [self.trained], "lr": lr, "weight_decay": 0.0}]
 
-    def prepare(self, logits: Tensor, labels: Tensor, index: Tensor | None) -> Any:
+    def prepare(self, logits: Tensor, labels: Tensor, index: Tensor | None) -> object:
         if self.trainable:
             return self._trained(compute_dtype(logits))
         if torch.compiler.is_compiling():

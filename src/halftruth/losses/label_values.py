@@ -5,8 +5,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from halftruth.labels.checks import Array
 from halftruth.losses import curves
 from halftruth.losses._engine.logit import Logit
+from halftruth.losses.base import Loss
 from halftruth.losses.curves import Curve
 from halftruth.losses.wrapper import Wrapper
 
@@ -35,7 +37,7 @@ class LabelValues(Wrapper):
     soft: Tensor | None
     weights: Tensor | None
 
-    def __init__(self, base: Any, soft: Any = None, weights: Any = None) -> None:
+    def __init__(self, base: Loss, soft: Array | None = None, weights: Array | None = None) -> None:
         reduction, base.reduction = base.reduction, "mean"
         super().__init__(base, reduction=reduction)
         if soft is not None and base.couples_rows:
@@ -49,13 +51,13 @@ class LabelValues(Wrapper):
             given = None if values is None else torch.as_tensor(values, dtype=torch.float32)
             self.register_buffer(name, given, persistent=False)
 
-    def prepare(self, logits: Tensor, labels: Tensor, index: Tensor | None) -> Any:
+    def prepare(self, logits: Tensor, labels: Tensor, index: Tensor | None) -> object:
         inner_index = index if self.base.needs_index else None
-        context = [self.base.prepare(logits, labels, inner_index)]
-        for table in (self.soft, self.weights):
-            rows = None if table is None else table[index.to(table.device)].to(logits.device)  # type: ignore[union-attr]
-            context.append(rows)
-        inner, soft, weights = context
+        inner = self.base.prepare(logits, labels, inner_index)
+        soft, weights = (
+            None if table is None else table[index.to(table.device)].to(logits.device)  # type: ignore[union-attr]
+            for table in (self.soft, self.weights)
+        )
         known = None
         if soft is not None:
             known = (~soft.isnan()).float()

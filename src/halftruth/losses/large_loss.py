@@ -59,7 +59,7 @@ class LargestLosses(Loss):
         place = (count.clamp(max=len(z)).long() - 1).clamp(min=0)
         return torch.where(count > 0, z.sort(descending=True).values.take(place), math.inf)
 
-    def prepare(self, logits: Tensor, labels: Tensor, index: Tensor | None) -> Any:
+    def prepare(self, logits: Tensor, labels: Tensor, index: Tensor | None) -> object:
         """Return (threshold, entries changed in earlier epochs), or None if nothing changes."""
         z = logits.to(compute_dtype(logits)).masked_fill(labels != 0, -math.inf)
         threshold = self.threshold(z)
@@ -152,7 +152,7 @@ class LargeLossPermanent(MemoryLoss, LargestLosses):
         super().start_epoch(epoch, epochs)
         self._set_share(self.exact_share(min(epoch, 1)))
 
-    def prepare(self, logits: Tensor, labels: Tensor, index: Tensor | None) -> Any:
+    def prepare(self, logits: Tensor, labels: Tensor, index: Tensor | None) -> object:
         assert index is not None
         before = self.memory.read(index).to(logits.device)
         open_ = (labels == 0) & ~before

@@ -6,7 +6,6 @@ memory, and is the same in every process after `merge`.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -28,6 +27,7 @@ from halftruth.losses._engine.table_storage import (
 # Entries per block in loops over all samples: the temporary copies of a block of four million
 # take about 0.1 GB, whatever the size of the table.
 BLOCK = 1 << 22
+State = dict[str, Tensor]
 
 
 class Memory(nn.Module):
@@ -248,7 +248,7 @@ class Memory(nn.Module):
             self.touched.copy_(touched)
         return self
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         # A copy has its own table.
         return {**self.__dict__, "sharing": None}
 
@@ -259,7 +259,7 @@ class Memory(nn.Module):
     def set_extra_state(self, state: Tensor) -> None:
         self.shape = tuple(int(size) for size in state)
 
-    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
+    def _load_from_state_dict(self, state_dict: State, prefix: str, *rest: object) -> None:
         saved = state_dict.get(prefix + "values")
         if saved is not None and len(self.values) == 0:
             self.allocate(len(saved), *state_dict[prefix + "_extra_state"].tolist())
@@ -297,7 +297,7 @@ def checked_index(index: Tensor, samples: int) -> Tensor:
     return index.long()
 
 
-def take_sizes(module: nn.Module, state_dict: Any, prefix: str) -> None:
+def take_sizes(module: nn.Module, state_dict: State, prefix: str) -> None:
     """Resize tensors that are empty before `begin` to their size in a saved state."""
     for name, tensor in (*module._parameters.items(), *module._buffers.items()):
         saved = state_dict.get(prefix + name)

@@ -1,7 +1,5 @@
 """Pairwise ranking: labelled classes above all others."""
 
-from typing import Any
-
 from torch import Tensor
 
 from halftruth.losses._engine.logit import Logit
@@ -29,7 +27,7 @@ class PairwiseRanking(Loss):
     def __init__(self, *, reduction: str = "mean") -> None:
         super().__init__(reduction=reduction)
 
-    def terms(self, s: Logit, labels: Tensor, context: Any, rows: slice) -> Curve:
+    def terms(self, s: Logit, labels: Tensor, context: object, rows: slice) -> Curve:
         there = (labels > 0).to(s.z.dtype)
         other = 1 - there
         n, m = there.sum(1, keepdim=True), other.sum(1, keepdim=True)

@@ -68,7 +68,7 @@ class PartialASL(Asymmetric):
             return curves.nothing(s)
         return curves.scaled(curves.absent_focal(s, self.gamma_unknown), self.alpha)
 
-    def prepare(self, logits: Tensor, labels: Tensor, index: Tensor | None) -> Any:
+    def prepare(self, logits: Tensor, labels: Tensor, index: Tensor | None) -> object:
         """Where unknown labels are left out, or None."""
         if self.unknown_as != "selective":
             return None

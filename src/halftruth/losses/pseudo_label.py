@@ -1,12 +1,13 @@
 """Two-stage pseudo-labels: train, label the training set with the trained model, train again."""
 
+from collections.abc import Mapping
 from typing import Any, Unpack
 
 import torch
 from torch import Tensor
 
 from halftruth import labels as label_codes
-from halftruth.losses.base import register, require
+from halftruth.losses.base import LossLike, register, require
 from halftruth.losses.memory import Memory
 from halftruth.losses.wrapper import Wrapper, WrapperOptions
 
@@ -44,7 +45,7 @@ class PseudoLabel(Wrapper):
     def __init__(
         self,
         tau: float,
-        base: Any = "bce",
+        base: LossLike = "bce",
         tau_neg: float | None = None,
         **options: Unpack[WrapperOptions],
     ) -> None:
@@ -67,7 +68,7 @@ class PseudoLabel(Wrapper):
         self.base.begin(labels)
 
     @classmethod
-    def teacher_loss(cls, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    def teacher_loss(cls, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         base = options.get("base", "bce")
         described = {"name": base} if isinstance(base, str) else dict(base)
         if "reduction" in options:

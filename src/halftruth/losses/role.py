@@ -162,11 +162,11 @@ class ROLE(Loss):
     def carried_state(self) -> dict[str, Tensor]:
         return {"estimates": self.estimates()}
 
-    def load_carried_state(self, state: dict[str, Any]) -> None:
+    def load_carried_state(self, state: dict[str, Tensor]) -> None:
         if "estimates" in state:
             self.load_estimates(state["estimates"])
 
-    def parameter_groups(self, lr: float) -> list[dict[str, Any]]:
+    def parameter_groups(self, lr: float) -> list[dict[str, object]]:
         if self.memory is not None:
             self.rate = self.own_rate or lr * self.lr_mult
             return []
@@ -176,7 +176,7 @@ class ROLE(Loss):
 
     # The loss.
 
-    def prepare(self, logits: Tensor, labels: Tensor, index: Tensor | None) -> Any:
+    def prepare(self, logits: Tensor, labels: Tensor, index: Tensor | None) -> object:
         assert index is not None
         dtype = compute_dtype(logits)
         g = self._rows(index).to(logits.device, dtype)

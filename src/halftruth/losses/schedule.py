@@ -1,12 +1,12 @@
 """Numbers that change linearly from the first epoch to the last."""
 
 import math
-from typing import Any
+from collections.abc import Sequence
 
 Span = tuple[float, float]
 
 
-def check_span(given: Any, name: str) -> Span:
+def check_span(given: float | Sequence[float], name: str) -> Span:
     """A number, or a pair (start, end), as a pair.
 
     >>> check_span(2, "q"), check_span([0, 1.5], "q")

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from halftruth.losses import curves
 from halftruth.losses._engine.logit import Logit
-from halftruth.losses.base import register, require
+from halftruth.losses.base import LossLike, register, require
 from halftruth.losses.curves import Curve
 from halftruth.losses.wrapper import Wrapper, WrapperOptions
 
@@ -41,7 +41,7 @@ class SPLC(Wrapper):
 
     def __init__(
         self,
-        base: Any = "focal-margin",
+        base: LossLike = "focal-margin",
         tau: float | list[float] = 0.6,
         start: int = 1,
         margin_on_corrected: bool = False,
@@ -74,7 +74,7 @@ class SPLC(Wrapper):
         """The threshold, or the mean of the thresholds per class."""
         return sum(self.tau) / len(self.tau) if isinstance(self.tau, list) else self.tau
 
-    def prepare(self, logits: Tensor, labels: Tensor, index: Tensor | None) -> Any:
+    def prepare(self, logits: Tensor, labels: Tensor, index: Tensor | None) -> object:
         inner = self.base.prepare(logits, labels, index)
         if not isinstance(self.tau, list):
             return inner

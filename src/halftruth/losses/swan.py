@@ -1,5 +1,6 @@
 """SWAN, share-weighted assume-negative: the default method of halftruth."""
 
+from collections.abc import Sequence
 from typing import Any, Unpack
 
 import torch
@@ -51,7 +52,10 @@ class Swan(WeakNegative):
     propensities: Tensor
 
     def __init__(
-        self, weight: float | None = None, propensity: Any = None, **options: Unpack[Options]
+        self,
+        weight: float | None = None,
+        propensity: str | Tensor | Sequence[float] | None = None,
+        **options: Unpack[Options],
     ) -> None:
         super().__init__(weight, **options)
         by_name = propensity is None or isinstance(propensity, str)
@@ -76,7 +80,7 @@ class Swan(WeakNegative):
         """The curve at the largest weight, in a row where the model expects no other positive."""
         return curves.scaled(self.absent(s), 1.0 if self.weight is None else self.weight)
 
-    def prepare(self, logits: Tensor, labels: Tensor, index: Tensor | None) -> Any:
+    def prepare(self, logits: Tensor, labels: Tensor, index: Tensor | None) -> object:
         if self.propensity is None:
             return None
         if len(self.propensities) != labels.shape[1]:

@@ -1,20 +1,21 @@
 """The general loss of paper 002: pseudo-labels k(p), weights v(p) and three exchangeable losses."""
 
-from collections.abc import Callable, Mapping
-from typing import Any, Unpack
+from collections.abc import Callable, Mapping, Sequence
+from typing import Unpack
 
 import torch
 from torch import Tensor, nn
 
 from halftruth.losses import curves
 from halftruth.losses._engine.logit import Logit
-from halftruth.losses.base import Loss, Options, register, registry, require
+from halftruth.losses.base import Loss, LossLike, Options, register, registry, require
 from halftruth.losses.curves import Curve
 from halftruth.losses.schedule import check_span, value_at
 
 # The forms of k(p) and v(p), by the keys of their mapping.
 K_FORMS = ({"above"}, {"w", "b"})
 V_FORMS = ({"above", "low", "high"}, {"mu", "sigma"})
+Given = float | Sequence[float] | Mapping[str, float | Sequence[float]]
 CURVES = ("present", "absent", "unknown", "corrected")
 
 
@@ -51,17 +52,16 @@ class Unified(Loss):
 
     def __init__(
         self,
-        positive: Any = "bce",
-        negative: Any = "bce",
-        corrected: Any = None,
-        k: Any = 0.0,
-        v: Any = 1.0,
+        positive: LossLike = "bce",
+        negative: LossLike = "bce",
+        corrected: LossLike | None = None,
+        k: Given = 0.0,
+        v: Given = 1.0,
         **options: Unpack[Options],
     ) -> None:
         super().__init__(**options)
+        corrected = positive if corrected is None else corrected
         given = {"positive": positive, "negative": negative, "corrected": corrected}
-        if corrected is None:
-            given["corrected"] = positive
         self.parts = nn.ModuleDict()
         self.curve_of: dict[str, str] = {}
         for name, what in given.items():
@@ -129,12 +129,12 @@ class Unified(Loss):
         return torch.zeros_like(p) + at["k"]
 
 
-def _part(name: str, what: Any) -> tuple[Loss, str]:
+def _part(name: str, what: LossLike) -> tuple[Loss, str]:
     """Build one of the three losses, and find the name of its curve."""
     curve = "absent" if name == "negative" else "present"
     if isinstance(what, Mapping):
-        what = dict(what)
-        curve = what.pop("curve", curve)
+        curve = str(what.get("curve", curve))
+        what = {key: value for key, value in what.items() if key != "curve"}
         require(curve in CURVES, curve, f"the curve of {name}", f"in {CURVES}")
     part = registry.create(what)
     own = type(part)
@@ -151,7 +151,7 @@ def _part(name: str, what: Any) -> tuple[Loss, str]:
     return part, curve
 
 
-def _forms(name: str, given: Any, forms: tuple[set[str], ...]) -> dict[str, tuple[float, float]]:
+def _forms(name: str, given: Given, forms: tuple[set[str], ...]) -> dict[str, tuple[float, float]]:
     """The numbers of k or v by name, each as (start, end)."""
     if not isinstance(given, Mapping):
         return {name: check_span(given, name)}

@@ -1,11 +1,11 @@
 """The base class of losses that wrap another loss."""
 
-from typing import Any, ClassVar, TypedDict
+from typing import ClassVar, TypedDict
 
 from torch import Tensor
 
 from halftruth.losses._engine.logit import Logit
-from halftruth.losses.base import Loss, registry
+from halftruth.losses.base import Loss, LossLike, registry
 from halftruth.losses.curves import Curve
 
 
@@ -30,7 +30,7 @@ class Wrapper(Loss):
     # Whether it changes the labels for its base, so that no other wrapper may be around it.
     outermost: ClassVar[bool] = False
 
-    def __init__(self, base: Any, *, reduction: str = "mean") -> None:
+    def __init__(self, base: LossLike, *, reduction: str = "mean") -> None:
         built = registry.create(base)
         if built.reduction != "mean":
             raise ValueError(
@@ -62,10 +62,10 @@ class Wrapper(Loss):
     def corrected(self, s: Logit) -> Curve:
         return self.base.corrected(s)
 
-    def prepare(self, logits: Tensor, labels: Tensor, index: Tensor | None) -> Any:
+    def prepare(self, logits: Tensor, labels: Tensor, index: Tensor | None) -> object:
         return self.base.prepare(logits, labels, index)
 
-    def terms(self, s: Logit, labels: Tensor, context: Any, rows: slice) -> Curve:
+    def terms(self, s: Logit, labels: Tensor, context: object, rows: slice) -> Curve:
         return self.base.terms(s, labels, context, rows)
 
     def extra(self, logits: Tensor, labels: Tensor) -> Tensor | None:
@@ -90,7 +90,7 @@ class Wrapper(Loss):
     def ends_epochs(self) -> bool:
         return self.base.ends_epochs
 
-    def parameter_groups(self, lr: float) -> list[dict[str, Any]]:
+    def parameter_groups(self, lr: float) -> list[dict[str, object]]:
         return self.base.parameter_groups(lr)
 
     def observe(self, logits: Tensor, index: Tensor) -> None:
@@ -124,7 +124,7 @@ class Wrapper(Loss):
     def carried_state(self) -> dict[str, Tensor]:
         return self.base.carried_state()
 
-    def load_carried_state(self, state: dict[str, Any]) -> None:
+    def load_carried_state(self, state: dict[str, Tensor]) -> None:
         self.base.load_carried_state(state)
 
     def learn_from_teacher(self, logits: Tensor, index: Tensor) -> None:

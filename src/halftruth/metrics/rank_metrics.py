@@ -122,7 +122,7 @@ def recall_at_k(scores: Array, labels: Array, k: int) -> float:
     return divide_counts(hits, present).mean().item()
 
 
-def propensities(counts: Any, rows: int, a: float = 0.55, b: float = 1.5) -> Any:
+def propensities(counts: Array, rows: int, a: float = 0.55, b: float = 1.5) -> Any:
     """The probability that a present label was annotated, by how often its class is.
 
         p = 1 / (1 + C (n + b)^-a),   C = (log N - 1) (b + 1)^a
@@ -150,7 +150,7 @@ def propensities(counts: Any, rows: int, a: float = 0.55, b: float = 1.5) -> Any
 
 
 def propensity_scored_precision_at_k(
-    scores: Array, labels: Array, k: int, propensity: Any
+    scores: Array, labels: Array, k: int, propensity: Array
 ) -> float:
     """Precision at k in which a hit counts 1/p, divided by the best possible value (PSP@k).
 

@@ -4,7 +4,7 @@ A block is small enough that a metric of 1,000,000 x 80 scores never holds a sec
 """
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from halftruth import labels as label_codes
-
-Array = Tensor | np.ndarray | Sequence[Any]
+from halftruth.labels.checks import Array as Array
 
 # A GPU needs large blocks to be busy; on a CPU small ones are as fast.
 BLOCK_BYTES = {"cpu": 32 << 20, "cuda": 1 << 30}
@@ -56,7 +55,7 @@ class Data:
             known = labels != label_codes.UNKNOWN if self.ignore_unknown else None
             yield Block(scores, labels == label_codes.PRESENT, known)
 
-    def check(self, scores: Any, labels: Any) -> None:
+    def check(self, scores: Tensor | np.ndarray, labels: Tensor | np.ndarray) -> None:
         """Refuse NaN scores and invalid label codes in a part (tensors or numpy arrays)."""
         # The minimum of an array with a NaN is NaN: this check needs no mask.
         lowest = scores.min()

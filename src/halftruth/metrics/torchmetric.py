@@ -21,14 +21,14 @@ from halftruth.labels import check
 from halftruth.metrics.evaluate import evaluate
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> type:
     if name == "MultiLabelScores":
         return _make_class()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 @cache
-def _make_class() -> Any:
+def _make_class() -> type:
     if importlib.util.find_spec("torchvision") is not None:
         # torchmetrics imports it, too, and fails where its compiled operators are missing.
         import_torchvision()
@@ -50,7 +50,7 @@ def _make_class() -> Any:
         preds: list[Tensor]
         target: list[Tensor]
 
-        def __init__(self, options: dict[str, Any] | None = None, **arguments: Any) -> None:
+        def __init__(self, options: dict[str, Any] | None = None, **arguments: object) -> None:
             super().__init__(**arguments)
             self.options = dict(options or {})
             self.add_state("preds", default=[], dist_reduce_fx="cat")

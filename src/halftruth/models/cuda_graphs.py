@@ -24,10 +24,10 @@ class ShapeCounter:
     """Counts steps in a row with the same shape, to decide when to capture."""
 
     def __init__(self) -> None:
-        self.shape: Any = None
+        self.shape: object = None
         self.seen = 0
 
-    def is_due(self, shape: Any) -> bool:
+    def is_due(self, shape: object) -> bool:
         """Whether to capture now; true once. Call it at every step."""
         if self.seen > STEPS_BEFORE_CAPTURE:
             return False
@@ -36,7 +36,7 @@ class ShapeCounter:
         return self.seen > STEPS_BEFORE_CAPTURE
 
 
-def _capture_into(graph: Any, pool: Any = None) -> Any:
+def _capture_into(graph: torch.cuda.CUDAGraph, pool: Any = None) -> torch.cuda.graph:
     """Capture while other threads, which prefetch images, may use the device."""
     return torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local")
 
@@ -50,14 +50,14 @@ class Captured:
 
     def __init__(
         self,
-        function: Callable[..., Any],
-        around: Callable[[], AbstractContextManager[Any]] = nullcontext,
+        function: Callable[..., object],
+        around: Callable[[], AbstractContextManager[object]] = nullcontext,
     ) -> None:
         self.function, self.around = function, around
         self.shapes = ShapeCounter()
         self.inputs: Sequence[Tensor] = ()
-        self.output: Any = None
-        self.graph: Any = None
+        self.output: object = None
+        self.graph: torch.cuda.CUDAGraph | None = None
 
     def __call__(self, *tensors: Tensor) -> Any:
         shapes = [tensor.shape for tensor in tensors]
@@ -111,8 +111,8 @@ class Passes:
     def __init__(self, model: nn.Module, dtype: torch.dtype | None, compiled: bool = False) -> None:
         self.model, self.dtype, self.compiled = model, dtype, compiled
         self.shapes = ShapeCounter()
-        self.graphs: tuple[Any, Any] | None = None
-        self.kept: Any = None  # tensors that a replay reads, referenced only here
+        self.graphs: tuple[torch.cuda.CUDAGraph, torch.cuda.CUDAGraph] | None = None
+        self.kept: object = None  # tensors that a replay reads, referenced only here
 
     def can_replay(self, x: Tensor) -> bool:
         """Whether this batch can be replayed; captures the passes once its shape recurs."""

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from itertools import chain
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -41,7 +40,7 @@ class EMA:
         self.updates = 0
         self.module = deepcopy(_unwrapped(model)).eval().requires_grad_(False)
         self.module._apply(_at_least_float32)
-        self._kept: tuple[Any, tuple[Pairs, Pairs]] | None = None
+        self._kept: tuple[object, tuple[Pairs, Pairs]] | None = None
 
     def current_decay(self) -> float:
         """The decay of the next update."""

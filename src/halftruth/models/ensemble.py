@@ -182,7 +182,7 @@ def put_on_backbone(network: Classifier, ensemble: Classifier) -> Classifier:
 
 
 def build_member(
-    name: str, num_classes: int, sizes: dict[str, Any], state: Mapping[str, Tensor]
+    name: str, num_classes: int, sizes: dict[str, object], state: Mapping[str, Tensor]
 ) -> nn.Module:
     """Return a member with its weights, of which the first table has a column per feature."""
     dim = next(value.shape[1] for value in state.values() if value.ndim == 2)

@@ -62,14 +62,14 @@ class _Source:
     """What is exported: a model, its classes, the curves of its probabilities, its decisions."""
 
     model: Classifier
-    classes: Any
+    classes: Sequence[object] | None
     curves: tuple[np.ndarray, np.ndarray]
     decisions: Decisions
     # How text and tables become features, if the run has them.
     encoder: Any = None
 
 
-def export(source: Any, path: str | Path, format: str, **names: Any) -> Exported:
+def export(source: object, path: str | Path, format: str, **names: Any) -> Exported:
     """`export_onnx` or `export_torch` by name: "onnx" or "torch-export"."""
     if format not in SUFFIXES:
         raise ExportError(f"expected the format {' or '.join(SUFFIXES)}, got {format!r}")
@@ -77,7 +77,7 @@ def export(source: Any, path: str | Path, format: str, **names: Any) -> Exported
 
 
 def export_onnx(
-    source: Any,
+    source: object,
     path: str | Path,
     *,
     classes: Sequence[str] | None = None,
@@ -105,7 +105,7 @@ def export_onnx(
 
 
 def export_torch(
-    source: Any,
+    source: object,
     path: str | Path,
     *,
     classes: Sequence[str] | None = None,
@@ -123,7 +123,7 @@ class _Export:
 
     def __init__(
         self,
-        source: Any,
+        source: object,
         path: str | Path,
         suffix: str,
         classes: Sequence[str] | None,
@@ -146,13 +146,13 @@ class _Export:
         left_out = np.flatnonzero(~decisions.predicted).tolist() if thresholds is None else []
         self.not_predicted = [self.classes[k] for k in left_out]
 
-    def _one_per_class(self, what: str, values: Any) -> list[Any]:
+    def _one_per_class(self, what: str, values: object) -> list[object]:
         count = self.model.num_classes
         if values is None:
             raise ExportError(
                 f"expected {what}=[...] with {count} names, since a bare model has none"
             )
-        listed: list[Any] = np.asarray(values).tolist()
+        listed: list[object] = np.asarray(values).tolist()
         if len(listed) != count:
             raise ExportError(f"expected {count} {what}, one per class, got {len(listed)}")
         return listed
@@ -274,7 +274,7 @@ class _Export:
                 if not wide:
                     inputs["columns"] = self.encoder.outputs
         output = {"name": "probabilities", "shape": ["batch", model.num_classes]}
-        facts: dict[str, Any] = {"halftruth": halftruth.__version__}
+        facts: dict[str, object] = {"halftruth": halftruth.__version__}
         facts |= {"input": inputs, "output": output}
         facts |= {"classes": self.classes, "decide": self.rule, "thresholds": self.thresholds}
         facts |= {"not_predicted": self.not_predicted}
@@ -310,7 +310,7 @@ def _unpack(source: Any) -> _Source:
 # ---------------------------------------------------------------------- files
 
 
-def _shapes() -> dict[str, Any]:
+def _shapes() -> dict[str, object]:
     return {"input": {0: torch.export.Dim("batch", min=1)}}
 
 

@@ -59,7 +59,7 @@ def _pairs(model: nn.Module, example: Tensor) -> list[Pair]:
     made: dict[int, tuple[_ConvNd, Tensor]] = {}
     found: list[Pair] = []
 
-    def note(conv: nn.Module, _: Any, out: Tensor) -> None:
+    def note(conv: nn.Module, _: object, out: Tensor) -> None:
         assert isinstance(conv, _ConvNd)
         # The tensor is kept, since Python reuses the id of a deleted object.
         made[id(out)] = (conv, out)

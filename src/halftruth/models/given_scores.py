@@ -1,6 +1,6 @@
 """The scores of another model as a model: its inputs are its outputs, one column per class."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +25,7 @@ class GivenScoresHead(Head):
         self.are_logits = are_logits
 
     @property
-    def layout(self) -> dict[str, Any]:
+    def layout(self) -> dict[str, object]:
         """What the constructor needs."""
         return {"are_logits": self.are_logits}
 

@@ -43,7 +43,7 @@ class Head(nn.Module):
             raise ValueError(f"expected 0 <= dropout < 1, got {dropout}")
         self.dropout_rate, self.initial_bias = dropout, compute_bias(prior)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         # These are part of an autograd graph and cannot be copied.
         return {k: v for k, v in self.__dict__.items() if k not in ("penalty", "maps")}
 

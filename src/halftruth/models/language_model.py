@@ -13,7 +13,8 @@ import importlib.util
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -23,6 +24,11 @@ from halftruth.extras import import_torchvision, needs_extras
 from halftruth.models.classifier import Classifier
 from halftruth.models.heads import create_head
 from halftruth.models.weights import ModelError
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig as Settings
+    from transformers import PreTrainedModel as Model
+    from transformers import PreTrainedTokenizerBase as Tokenizer
 
 # Tokens of a text that are read at most, and texts per batch.
 MOST_TOKENS, BATCH = 256, 32
@@ -66,7 +72,7 @@ class LanguageModel:
             raise ModelError(f"encoder {self.source}: gives features that are not finite")
         return out
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Return the part of the description that is text."""
         return {"kind": "transformer", "source": self.source, "digest": self.digest}
 
@@ -75,7 +81,7 @@ class LanguageModel:
         return {}
 
     @classmethod
-    def from_json(cls, values: Mapping[str, Any], _: Any = None) -> LanguageModel:
+    def from_json(cls, values: Mapping[str, Any], _: object = None) -> LanguageModel:
         """Return the encoder of which `to_json` returned a description."""
         return cls(values["source"], values["digest"])
 
@@ -84,7 +90,7 @@ class LanguageModel:
         return f"text: {self.size:,} features of the frozen encoder {self.source}"
 
 
-def load_model(source: str, download: bool = True) -> tuple[Any, Any]:
+def load_model(source: str, download: bool = True) -> tuple[Tokenizer, Any]:
     """Return tokenizer and model of a folder or of a name; both never run code of a repository.
 
     `download`: not for the run of a stranger, who chose the name.
@@ -135,7 +141,7 @@ def read_pooling(source: str) -> str:
         return "mean"
 
 
-def count_tokens(tokenizer: Any, model: Any) -> int:
+def count_tokens(tokenizer: Tokenizer, model: Model) -> int:
     """Return how many tokens of a text are read at most."""
     most, positions = int(tokenizer.model_max_length), model.config.to_dict()
     limit = positions.get("max_position_embeddings")
@@ -145,7 +151,7 @@ def count_tokens(tokenizer: Any, model: Any) -> int:
     return max(1, min(MOST_TOKENS, most))
 
 
-def tokenize(tokenizer: Any, texts: Sequence[str], model: Any) -> Any:
+def tokenize(tokenizer: Tokenizer, texts: Sequence[str], model: Model) -> Any:
     """Return the tokens of a batch of texts, padded, at most as many as the model reads."""
     return tokenizer(
         list(texts),
@@ -164,7 +170,7 @@ def pool(states: Tensor, mask: Tensor, pooling: str) -> Tensor:
     return (states * weight).sum(dim=1) / weight.sum(dim=1).clamp(min=1)
 
 
-def digest_weights(model: Any) -> str:
+def digest_weights(model: nn.Module) -> str:
     """Return 16 hexadecimal digits that depend on the weights."""
     found = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):
@@ -181,7 +187,9 @@ PADDING = -1
 class TextTokens:
     """Texts as rows of token numbers, padded with -1: the inputs of a fine-tuned model."""
 
-    def __init__(self, tokenizer: Any, config: Any, size: int, source: str, pooling: str) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, config: Settings, size: int, source: str, pooling: str
+    ) -> None:
         self.tokenizer, self.config, self.size = tokenizer, config, size
         self.source, self.pooling = source, pooling
 
@@ -224,7 +232,7 @@ class TextTokens:
         self.tokenizer.save_pretrained(folder)
         self.config.save_pretrained(folder)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Return the part of the description that is text."""
         return {
             "kind": "tokens", "size": self.size, "source": self.source, "pooling": self.pooling
@@ -255,7 +263,7 @@ class TextTokens:
 class TextBackbone(nn.Module):
     """A transformers model that reads rows of tokens (B, T) and returns vectors (B, D)."""
 
-    def __init__(self, model: Any, pooling: str) -> None:
+    def __init__(self, model: Model, pooling: str) -> None:
         super().__init__()
         self.model, self.pooling = model, pooling
 
@@ -307,7 +315,7 @@ def _freeze_unused(backbone: TextBackbone) -> None:
         parameter.grad = None
 
 
-def _import_transformers() -> Any:
+def _import_transformers() -> ModuleType:
     if importlib.util.find_spec("torchvision") is not None:
         # transformers imports it, too, and fails where its compiled operators are missing.
         import_torchvision()

@@ -47,7 +47,7 @@ class ManyClassHead(Head):
         return max(min(BLOCK // max(self.num_classes, len(self.rows)), 2048), 1)
 
     @property
-    def layout(self) -> dict[str, Any]:
+    def layout(self) -> dict[str, object]:
         """The sizes that the constructor needs."""
         return {"rows": self.rows.shape[0], "most": self.labels.shape[1]}
 

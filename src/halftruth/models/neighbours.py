@@ -57,7 +57,7 @@ class Neighbours(nn.Module):
     @property
     def layout(self) -> dict[str, Any]:
         """The sizes that the constructor needs."""
-        sizes: dict[str, Any] = {"rows": len(self.rows), "count": self.count}
+        sizes: dict[str, object] = {"rows": len(self.rows), "count": self.count}
         if self.weights is not None:
             sizes["weighted"] = True
         if self.pairs is not None:
@@ -89,7 +89,7 @@ class Neighbours(nn.Module):
             self.pairs.copy_(torch.from_numpy(pairs))
         return self
 
-    def _apply(self, fn: Any, recurse: bool = True) -> "Neighbours":
+    def _apply(self, fn: object, recurse: bool = True) -> "Neighbours":
         """Keep the rows in 16 bits, also in a model of double precision."""
         super()._apply(fn, recurse)
         self.rows = self.rows.half()

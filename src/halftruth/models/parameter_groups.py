@@ -18,7 +18,7 @@ __all__ = [
 
 def parameter_groups(
     model: Classifier, lr: float, head_lr: float, weight_decay: float
-) -> list[dict[str, Any]]:
+) -> list[dict[str, object]]:
     """Groups for an optimiser: backbone and head, each with and without weight decay.
 
     Biases, scales of norm layers (one-dimensional) and parameters that timm lists (position

@@ -122,7 +122,7 @@ def create_backbone(
     return backbone
 
 
-def _read_architecture(name: str) -> tuple[str, dict[str, Any]]:
+def _read_architecture(name: str) -> tuple[str, dict[str, object]]:
     """Return the architecture and the options behind hf-hub:user/name or local-dir:folder.
 
     They are read from this machine: the name may come from the run of a stranger.
@@ -159,7 +159,7 @@ def _check_name(timm: ModuleType, name: str) -> None:
     raise ModelError(f"timm has no model called {name!r}: {hint}timm.list_models() lists all names")
 
 
-def _size_option(timm: ModuleType, name: str, image_size: int) -> dict[str, Any]:
+def _size_option(timm: ModuleType, name: str, image_size: int) -> dict[str, object]:
     """Return the option for models with a fixed input size; the others take any size."""
     if image_size < 1:
         raise ModelError(f"expected an image size of at least 1, got {image_size}")
@@ -168,7 +168,7 @@ def _size_option(timm: ModuleType, name: str, image_size: int) -> dict[str, Any]
     return {"img_size": image_size} if fixed else {}
 
 
-def _create(timm: ModuleType, name: str, options: dict[str, Any], **more: Any) -> nn.Module:
+def _create(timm: ModuleType, name: str, options: dict[str, object], **more: object) -> nn.Module:
     try:
         return timm.create_model(name, **options, **more)
     except TypeError as error:
@@ -178,7 +178,7 @@ def _create(timm: ModuleType, name: str, options: dict[str, Any], **more: Any) -
         raise
 
 
-def _pretrained(timm: ModuleType, name: str, options: dict[str, Any]) -> nn.Module:
+def _pretrained(timm: ModuleType, name: str, options: dict[str, object]) -> nn.Module:
     advice = "give a weights file, or weights='none' (--weights none) to start from random ones"
     cfg = timm.get_pretrained_cfg(name) if ":" not in name else None
     if cfg is not None and not cfg.has_weights:

@@ -4,7 +4,6 @@ import pickle
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -142,7 +141,7 @@ def _read_safetensors(path: Path) -> State:
 
 def _read_torch(path: Path) -> State:
     try:
-        loaded: Any = torch.load(path, map_location="cpu", weights_only=True)
+        loaded: object = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise ModelError(
             f"{path}: is damaged or holds more than tensors, which could run code when loaded; "

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
+from halftruth.bench.datasets.coco import read_annotations
 from halftruth.data import DataError
 from halftruth.labels import LabelMatrix
 from halftruth.plots.label_figures import draw_co_occurrence, draw_per_class, join_classes
@@ -51,7 +50,7 @@ def count_annotations(root: Path) -> tuple[Counter[str], dict[str, str]]:
     objects: Counter[str] = Counter()
     category: dict[str, str] = {}
     for file in files:
-        content = json.loads(file.read_text(encoding="utf-8"), object_hook=_without_outline)
+        content = read_annotations(file)
         names = {entry["id"]: str(entry["name"]) for entry in content["categories"]}
         category |= {
             str(entry["name"]): str(entry.get("supercategory") or entry["name"])
@@ -59,9 +58,3 @@ def count_annotations(root: Path) -> tuple[Counter[str], dict[str, str]]:
         }
         objects.update(names[entry["category_id"]] for entry in content["annotations"])
     return objects, category
-
-
-def _without_outline(entry: dict[str, Any]) -> dict[str, Any]:
-    # Outlines are most of the file: they are dropped while reading, to save memory.
-    entry.pop("segmentation", None)
-    return entry

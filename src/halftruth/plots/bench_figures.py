@@ -14,7 +14,16 @@ from halftruth.bench.paper_items import Sweep
 from halftruth.bench.result_tables import COLUMN, summarise
 from halftruth.bench.results import Record, read_results
 from halftruth.data import DataError
-from halftruth.plots.style import COLOURS, INK, Drawing, line_look, panels, shared_legend, styled
+from halftruth.plots.style import (
+    COLOURS,
+    INK,
+    Drawing,
+    line_look,
+    panels,
+    shared_legend,
+    styled,
+    wrapped_panels,
+)
 
 
 def draw_bench(
@@ -45,30 +54,29 @@ def draw_sweep(
     """
     tables = []
     for data, several in sweeps.items():
-        runs = [run for run in records if run["data"] == data and not run["trial"]]
+        runs: dict[str, list[Record]] = {}
+        for run in records:
+            if run["data"] == data and not run["trial"]:
+                runs.setdefault(run["method"], []).append(run)
         swept = {row for sweep in several for rows in sweep.rows.values() for row in rows.values()}
+        baselines = {names.get(row, row): {np.nan: row} for row in runs if row not in swept}
         for sweep, metric in itertools.product(several, metrics):
             place = {"data": data, "x": sweep.x, "metric": metric}
-            for curve, rows in sweep.rows.items():
+            by_epoch = sweep.x == "epoch"
+            for curve, rows in (sweep.rows | ({} if by_epoch else baselines)).items():
                 for x, row in rows.items():
-                    mine = [run for run in runs if run["method"] == row]
-                    values = {x: [run["test"][metric] for run in mine]}
-                    if sweep.x == "epoch":
-                        by_epoch = np.transpose([run["val_by_epoch"] for run in mine])
-                        values = {at: list(v) for at, v in enumerate(by_epoch, start=1)}
+                    values: dict[Any, Any] = {x: [run["test"][metric] for run in runs[row]]}
+                    if by_epoch:
+                        values = dict(
+                            enumerate(zip(*(r["val_by_epoch"] for r in runs[row]), strict=False), 1)
+                        )
                     for at, found in values.items():
-                        point = {"curve": curve, "at": at, "value": 100 * np.mean(found)}
-                        tables.append({**place, **point, "runs": len(found)})
-            for row in dict.fromkeys(run["method"] for run in runs if run["method"] not in swept):
-                found = [run["test"][metric] for run in runs if run["method"] == row]
-                line = {"curve": names.get(row, row), "at": np.nan, "value": 100 * np.mean(found)}
-                if sweep.x != "epoch":
-                    tables.append({**place, **line, "runs": len(found)})
+                        point = {"at": at, "value": 100 * np.mean(found), "runs": len(found)}
+                        tables.append({**place, "curve": curve, **point})
     numbers = pd.DataFrame(tables)
     parts = list(numbers.groupby(["data", "x", "metric"], sort=False))
-    columns = min(len(parts), 4)
-    figure, grid = panels(-(-len(parts) // columns), columns, width=3.3, height=2.9)
-    for axes, (key, part) in zip(grid.flat, parts, strict=False):
+    figure, _, used = wrapped_panels(len(parts), 4, width=3.3, height=2.9)
+    for axes, (key, part) in zip(used, parts, strict=True):
         title, x, metric = map(str, cast(tuple[Any, ...], key))
         for number, (name, points) in enumerate(part.groupby("curve", sort=False)):
             if points["at"].isna().all():
@@ -87,8 +95,6 @@ def draw_sweep(
         axes.set_ylabel(f"{names.get(metric, metric)}, %, {kind} rows")
         if part["curve"].any():
             axes.legend(fontsize=6)
-    for axes in list(grid.flat)[len(parts) :]:
-        axes.set_visible(False)
     return Drawing("sweep", figure, numbers)
 
 

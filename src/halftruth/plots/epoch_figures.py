@@ -10,18 +10,20 @@ import numpy as np
 import pandas as pd
 from matplotlib.ticker import MaxNLocator
 
-from halftruth.plots.run_records import NO_EPOCHS, NotRecorded, Record
+from halftruth.plots.run_records import NO_EPOCHS, ROWS_OF, NotRecorded, Record
 from halftruth.plots.style import (
+    COLOURS,
     GRID,
     Drawing,
     legend_name,
     line_look,
     panels,
     shared_legend,
+    shorten,
     styled,
 )
 
-_ROWS = {"train": "training rows", "val": "validation rows"}
+_BANDS = {"precision": COLOURS[4], "recall": COLOURS[2]}
 
 
 @styled
@@ -37,29 +39,21 @@ def draw_curves(runs: Sequence[Record]) -> Drawing:
         },
     )
     by_series = drawing.numbers.groupby("series", sort=False)
+    # The kept epoch of a run that is not finished is not known.
+    best = {run.name: run.number(run.place("best")) for run in runs if run.result}
     for axes, (_, numbers) in list(zip(drawing.figure.axes, by_series, strict=True))[1:]:
         for place, run in enumerate(runs):
-            kept = numbers[(numbers["run"] == run.name) & (numbers["epoch"] == _kept(run))]
+            kept = numbers[(numbers["run"] == run.name) & (numbers["epoch"] == best.get(run.name))]
             look = {"color": line_look(place)["color"], "markersize": 5}
             axes.plot(kept["epoch"], kept["value"], "o", **look)
     return drawing
-
-
-def _kept(run: Record) -> int:
-    """The number of the kept epoch, counted over the stages; 0 where the run is not finished."""
-    if not run.result:
-        return 0
-    kept = (run.epochs["stage"] == run.result["best_stage"]) & (
-        run.epochs["epoch"] == run.result["best_epoch"]
-    )
-    return int(run.epochs.loc[kept, "number"].max()) if kept.any() else 0
 
 
 @styled
 def draw_labelled_loss(runs: Sequence[Record], parts: Sequence[str] = ("train", "val")) -> Drawing:
     """Draw the loss -log p of the labelled positives (001 Fig. 7)."""
     names = {
-        f"{part}_loss_labelled": f"loss of labelled positives, {_ROWS[part]}" for part in parts
+        f"{part}_loss_labelled": f"loss of labelled positives, {ROWS_OF[part]}" for part in parts
     }
     return _series("labelled-loss", runs, names)
 
@@ -85,10 +79,10 @@ def draw_ambiguity(runs: Sequence[Record]) -> Drawing:
     """Draw the mean |logit| of unknown labels: near 0 they are undecided (001 Fig. 8)."""
     part = "train" if all("train_size_hidden" in run.epochs for run in runs) else "val"
     names = {
-        f"{part}_size_hidden": "mean |logit| of hidden positives",
-        f"{part}_size_negative": "mean |logit| of true negatives",
+        f"{part}_size_hidden": "hidden positives",
+        f"{part}_size_negative": "true negatives",
     }
-    return _series("ambiguity", runs, names)
+    return _series("ambiguity", runs, names, text=f"mean |logit|, {ROWS_OF[part]}")
 
 
 def wasserstein(first: np.ndarray, second: np.ndarray) -> np.ndarray:
@@ -109,7 +103,7 @@ def draw_separation(runs: Sequence[Record], parts: Sequence[str] = ("train", "va
     for run in runs:
         run.part_with("hidden", "negative")
         for part in parts:
-            name = _ROWS[part]
+            name = ROWS_OF[part]
             hidden, negative = (run.counts(part, group) for group in ("hidden", "negative"))
             if hidden.sum() and negative.sum():
                 with np.errstate(invalid="ignore"):
@@ -150,7 +144,8 @@ def draw_corrected(
         name = axes.get_ylabel().removesuffix(", %")
         axes.set_ylabel(f"{name} of the labels\ntaken for missing ones, %")
         if name in bands:
-            look: dict[str, Any] = {"color": GRID, "alpha": 0.25, "linewidth": 0}
+            # As in the paper: yellow for precision, green for recall.
+            look: dict[str, Any] = {"color": _BANDS[name], "alpha": 0.25, "linewidth": 0}
             text = f"pseudo-labels of the trained {runs[0].name}, p > {band[0]:g} to {band[1]:g}"
             span = axes.axhspan(*sorted(bands[name]), label=text, **look)
             axes.legend(handles=[span], loc="best", fontsize=6)
@@ -172,42 +167,48 @@ def _table(run: Record, series: str, values: np.ndarray) -> pd.DataFrame:
     return pd.DataFrame({"run": run.name, "series": series, "epoch": epochs, "value": values})
 
 
-def _series(name: str, runs: Sequence[Record], columns: dict[str, str]) -> Drawing:
-    """Draw one panel per column of metrics.jsonl that was recorded, shares in percent."""
+def _series(name: str, runs: Sequence[Record], columns: dict[str, str], text: str = "") -> Drawing:
+    """Draw one panel per column of metrics.jsonl that was recorded, shares in percent.
+
+    With a `text` for the y-axis: one panel per run, and one line per column.
+    """
     tables = [
         _table(run, text, (100 if text.endswith("%") else 1) * run.epochs[key].to_numpy(float))
         for key, text in columns.items()
         for run in runs
         if key in run.epochs
     ]
-    return _lines(name, runs, tables)
+    return _lines(name, runs, tables, text)
 
 
-def _lines(name: str, runs: Sequence[Record], tables: list[pd.DataFrame]) -> Drawing:
-    """Draw one panel per series with one line per run."""
+def _lines(
+    name: str, runs: Sequence[Record], tables: list[pd.DataFrame], text: str = ""
+) -> Drawing:
+    """Draw one panel per series with one line per run, or with a `text` the other way round."""
     if all(run.is_ensemble for run in runs):
         raise NotRecorded(f"{runs[0].folder}: {NO_EPOCHS}")
     if not tables:
         asked = ", ".join(str(run.folder) for run in runs)
         raise NotRecorded(f"not recorded by {asked}: no complete labels were given (--truth)")
     numbers = pd.concat(tables, ignore_index=True)
-    by_series = numbers.groupby("series", sort=False)
-    figure, grid = panels(1, len(by_series), width=3.7, height=2.9)
+    panel, lines = ("run", "series") if text else ("series", "run")
+    parts = numbers.groupby(panel, sort=False)
+    figure, grid = panels(1, len(parts), width=3.7, height=2.9)
     first = min(int(run.epochs["number"].min()) for run in runs)
     last = max(int(run.epochs["number"].max()) for run in runs)
     # The change of stage, if it is the same in all runs.
     trained = [run.epochs[run.epochs["number"] > 0]["stage"] for run in runs]
     changes = {int((stages == stages.iloc[0]).sum()) for stages in trained}
-    for axes, (title, table) in zip(grid[0], by_series, strict=True):
-        for place, run in enumerate(runs):
-            line = table[table["run"] == run.name]
-            if len(line):
-                label = legend_name(run.name)
-                axes.plot(line["epoch"], line["value"], label=label, **line_look(place))
+    order = list(dict.fromkeys(numbers[lines]))
+    for axes, (title, table) in zip(grid[0], parts, strict=True):
+        for key, line in table.groupby(lines, sort=False):
+            look = line_look(order.index(key))
+            axes.plot(line["epoch"], line["value"], label=legend_name(str(key)), **look)
         if table["value"].isna().all():
             axes.text(0.5, 0.5, "not defined", ha="center", transform=axes.transAxes)
             axes.set_yticks([])
-        axes.set_ylabel(textwrap.fill(str(title), 30))
+        axes.set_ylabel(text or textwrap.fill(str(title), 30))
+        axes.set_title(shorten(str(title), 36) if text else "")
         axes.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True))
         axes.set_xlim(first - 0.5, last + 0.5)
         axes.set_xlabel("epoch")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 import pandas as pd
@@ -49,26 +48,23 @@ def draw_examples(folders: Sequence[Path], labels: Path, count: int = 4, skip: i
             about = {"image": items[place], "class": truth.classes[k], "shown": shown[place, k]}
             tables.append({**about, "run": folder.name, "score": float(found[place, k])})
     numbers = pd.DataFrame(tables)
-    wide = numbers.pivot_table(index=["image", "shown", "class"], columns="run", values="score")
-    wide = wide[[folder.name for folder in folders]]
-    names = [name.replace("-epoch-", " ") for name in wide.columns]
+    names = [folder.name.replace("-epoch-", " ") for folder in folders]
     figure, grid = panels(2, len(items), width=1.1 + 0.55 * len(names), height=2.4)
-    store = ImageStore(images)
-    for place, item in enumerate(items):
-        top, bottom = grid[0, place], grid[1, place]
+    store, columns = ImageStore(images), np.linspace(0.46, 0.94, len(names))
+    look = {"va": "top", "ha": "right", "fontsize": 6.5}
+    for item, (top, bottom) in zip(items, grid.T, strict=True):
         top.imshow(np.asarray(store.read(item)))
-        for axes in (top, bottom):
-            axes.set_axis_off()
-        columns = np.linspace(0.46, 0.94, len(names))
-        look = {"va": "top", "ha": "right", "fontsize": 6.5}
+        top.set_axis_off()
+        bottom.set_axis_off()
         for at, name in zip(columns, names, strict=True):
             bottom.text(at, 1, shorten(name, 9), **look)
-        lines: pd.DataFrame = wide.loc[[item]].droplevel("image").sort_index(ascending=False)
-        for number, (key, values) in enumerate(lines.head(8).iterrows()):
-            known, name = cast(tuple[bool, str], key)
-            y, colour = 0.88 - 0.1 * number, _GREEN if known else _RED
-            bottom.text(0, y, shorten(str(name), 12), **{**look, "ha": "left"}, color=colour)
-            for at, value in zip(columns, values, strict=True):
+        mine = numbers[numbers["image"] == item].sort_values(
+            "shown", ascending=False, kind="stable"
+        )
+        for number, (title, scores) in enumerate(list(mine.groupby("class", sort=False))[:8]):
+            y, colour = 0.88 - 0.1 * number, _GREEN if scores["shown"].any() else _RED
+            bottom.text(0, y, shorten(str(title), 12), **{**look, "ha": "left"}, color=colour)
+            for at, value in zip(columns, scores["score"], strict=True):
                 mark = "✓" if value > 0.5 else "✗"
                 bottom.text(at, y, f"{value:.2f} {mark}", **look, color=colour)
     return Drawing("examples", figure, numbers)

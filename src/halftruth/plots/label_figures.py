@@ -34,7 +34,7 @@ def read_hidden(
     path: Path,
     reading: dict[str, Any],
     truth: Path | None = None,
-    reading_truth: dict[str, Any] | None = None,
+    reading_truth: dict[str, object] | None = None,
     setting: str | None = None,
     seed: int = 1200,
 ) -> tuple[LabelMatrix, np.ndarray | None]:
@@ -189,7 +189,7 @@ def draw_per_class(
     axes = grid[0, 0]
     for column, group in groups.items():
         values = scale * numbers[column].to_numpy()
-        look: dict[str, Any] = {"color": GROUP_COLOURS[group], "label": column}
+        look: dict[str, object] = {"color": GROUP_COLOURS[group], "label": column}
         if are_named:
             axes.barh(ranks, values, 0.75, left=top, **look)
         else:

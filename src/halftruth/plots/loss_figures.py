@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -16,12 +16,22 @@ from torch import Tensor
 from halftruth import losses
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN
 from halftruth.losses import Loss
-from halftruth.plots.style import COLOURS, DASHES, INK, Drawing, panels, shared_legend, styled
+from halftruth.plots.style import (
+    COLOURS,
+    DASHES,
+    INK,
+    Drawing,
+    panels,
+    shared_legend,
+    styled,
+    wrapped_panels,
+)
 from halftruth.train.settings import read_yaml
 
 LABELS = {"PRESENT": PRESENT, "UNKNOWN": UNKNOWN, "ABSENT": ABSENT}
 # The axis ends here: a log loss has no upper limit.
 _HIGHEST = 5.0
+_AXES = {"loss": "loss", "gradient": "gradient dL/dz"}
 # Likelihood surfaces: points per axis, contour levels, and the labels of the two classes.
 _POINTS = 50
 _LEVELS = np.linspace(0, 1, 11)
@@ -124,43 +134,58 @@ def _call(
 
 
 @styled
-def draw_losses(methods: Sequence[str], at: Sequence[float] = (0.0,), **options: Any) -> Drawing:
+def draw_losses(
+    methods: Sequence[str] | Mapping[str, str],
+    at: Sequence[float] = (0.0,),
+    *,
+    labels: Sequence[str] = tuple(LABELS),
+    show: Sequence[str] = ("loss", "gradient"),
+    name: str = "losses",
+    **options: Any,
+) -> Drawing:
     """Draw loss (above) and gradient (below) of any methods, one column per kind of label.
 
-    003 Figs. 3, 4, 8; 002 Fig. 1; 001 Fig. 2. See `loss_curves` for the arguments.
+    003 Figs. 1, 3, 4, 8; 002 Fig. 1; 001 Fig. 2. See `loss_curves` for the arguments; `methods`
+    may have names for the legend. labels, show: only these columns and rows of panels.
     """
-    numbers = loss_curves(methods, at, **options)
+    named = methods if isinstance(methods, Mapping) else {method: method for method in methods}
+    titles = {method: title for title, method in named.items()}
+    numbers = loss_curves(list(titles), at, **options)
     places = numbers.groupby("method")["at"].nunique()
-    figure, grid = panels(2, len(LABELS), height=2.5)
+    alone = len(labels) * len(show) == 1
+    figure, grid = panels(len(show), len(labels), width=4.6 if alone else 3.4, height=2.5 + alone)
     curves = numbers.groupby(["method", "at"], sort=False)
     for number, (key, table) in enumerate(curves):
         method, place = cast(tuple[str, float], key)
         # One colour per method; dashes for positions in the schedule, and for more than 7 methods.
-        which = list(methods).index(method)
+        which = list(titles).index(method)
         dash = list(at).index(place) + which // len(COLOURS)
         look = {
             "color": COLOURS[which % len(COLOURS)],
             "linestyle": DASHES[dash % len(DASHES)],
-            "label": method if places[method] == 1 else f"{method} at {place:g}",
+            "label": titles[method] + ("" if places[method] == 1 else f" at {place:g}"),
             # Where curves coincide, the wider first ones are visible below the later ones.
             "linewidth": max(3.2 - 0.5 * number, 1.2),
             "zorder": 2 + number / 100,
         }
-        panel = itertools.product(("loss", "gradient"), LABELS)
-        for axes, (what, label) in zip(grid.flat, panel, strict=True):
+        for axes, (what, label) in zip(grid.flat, itertools.product(show, labels), strict=True):
             curve = table[table["label"] == label]
             axes.plot(curve["p"], curve[what], **look)
+    for what, line in zip(show, grid, strict=True):
+        line[0].set_ylabel(_AXES[what])
+        for axes in line:
             axes.set_xlim(0, 1)
-    for (above, below), label in zip(grid.T, LABELS, strict=True):
-        above.set_title(label)
-        low, high = above.get_ylim()
-        above.set_ylim(max(low, -_HIGHEST), min(high, _HIGHEST))
-        below.axhline(0, linewidth=0.8, color=INK, zorder=1)
-        below.set_xlabel("probability p")
-    grid[0, 0].set_ylabel("loss")
-    grid[1, 0].set_ylabel("gradient dL/dz")
+            if what == "loss":
+                low, high = axes.get_ylim()
+                axes.set_ylim(max(low, -_HIGHEST), min(high, _HIGHEST))
+            else:
+                axes.axhline(0, linewidth=0.8, color=INK, zorder=1)
+    for label, axes in zip(labels, grid[0], strict=True):
+        axes.set_title(label)
+    for axes in grid[-1]:
+        axes.set_xlabel("probability p")
     shared_legend(figure, grid, least=1)
-    return Drawing("losses", figure, numbers)
+    return Drawing(name, figure, numbers)
 
 
 def _probability_grid(points: int) -> tuple[np.ndarray, np.ndarray]:
@@ -222,45 +247,35 @@ def _likelihood(loss: Loss, logits: Tensor, labels: Tensor) -> Tensor:
 def draw_means(points: int = _POINTS) -> Drawing:
     """Draw products and geometric means of two probabilities as contours (000, Fig. 2)."""
     numbers = mean_surfaces(points)
-    found = {str(name): table for name, table in numbers.groupby("surface", sort=False)}
-    names = list(found)
-    return _draw_contours("means", numbers, [names[:2], names[2:]], found, "value")
+    return _draw_contours("means", numbers, numbers["surface"], "value", columns=2)
 
 
 def draw_surface(method: str = "any-class", points: int = _POINTS) -> Drawing:
     """Draw likelihood surfaces: one row of panels per pair of labels, one column per surface."""
     numbers = likelihood_surfaces(method, points)
-    names, lines, found = list(dict.fromkeys(numbers["surface"])), [], {}
-    for y1, y2 in LABEL_PAIRS:
-        titles = [f"added by {names[-1]}" if name == "added" else str(name) for name in names]
-        lines.append([f"{title}\nlabels ({y1}, {y2})" for title in titles])
-        for name, title in zip(names, lines[-1], strict=True):
-            chosen = (numbers["y1"] == y1) & (numbers["y2"] == y2) & (numbers["surface"] == name)
-            found[title] = numbers[chosen]
-    return _draw_contours("surface", numbers, lines, found, "likelihood")
+    kinds = numbers["surface"].unique()
+    surface = numbers["surface"].replace("added", f"added by {kinds[-1]}")
+    pairs = numbers["y1"].astype(str) + ", " + numbers["y2"].astype(str)
+    titles = surface + "\nlabels (" + pairs + ")"
+    return _draw_contours("surface", numbers, titles, "likelihood", columns=len(kinds))
 
 
 @styled
 def _draw_contours(
-    name: str,
-    numbers: pd.DataFrame,
-    lines: list[list[str]],
-    tables: dict[str, pd.DataFrame],
-    column: str,
+    name: str, numbers: pd.DataFrame, titles: pd.Series[str], column: str, columns: int
 ) -> Drawing:
-    """Draw a column over two probabilities, one panel per table; `lines`: the titles of panels."""
-    figure, grid = panels(len(lines), len(lines[0]), width=3, height=2.8)
-    for axes, title in zip(grid.flat, [one for line in lines for one in line], strict=True):
-        side = round(len(tables[title]) ** 0.5)
-        p1, p2, value = (
-            tables[title][key].to_numpy().reshape(side, side) for key in ("p1", "p2", column)
-        )
+    """Draw a column over two probabilities, one panel per title."""
+    found = numbers.groupby(titles.to_numpy(), sort=False)
+    figure, grid, used = wrapped_panels(len(found), columns, width=3, height=2.8)
+    for axes, (title, table) in zip(used, found, strict=True):
+        side = round(len(table) ** 0.5)
+        p1, p2, value = (table[key].to_numpy().reshape(side, side) for key in ("p1", "p2", column))
         # An added term may exceed 1, where its loss is negative; the scale ends at 1.
         filled = axes.contourf(p1, p2, np.clip(value, 0, 1), levels=_LEVELS)
         axes.contour(p1, p2, value, levels=_LEVELS[1:-1], colors="white", linewidths=0.5)
         axes.set(aspect="equal", xticks=[0, 0.5, 1], yticks=[0, 0.5, 1], xlim=(0, 1), ylim=(0, 1))
         axes.grid(False)
-        axes.set_title(title)
+        axes.set_title(str(title))
     for axes in grid[-1]:
         axes.set_xlabel("p of the first class")
     for axes in grid[:, 0]:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from halftruth.bench.paper_items import BEFORE, Item, read_data, source_of, train_recipes
-from halftruth.data import read_labels
+from halftruth.bench.paper_items import (
+    BEFORE,
+    Item,
+    count_training_rows,
+    label_sources,
+    train_recipes,
+)
+from halftruth.bench.run_data import load_benchmark
 from halftruth.plots.annotation_figures import draw_annotations
 from halftruth.plots.example_figures import draw_examples
 from halftruth.plots.label_figures import draw_data
@@ -17,42 +22,44 @@ from halftruth.plots.loss_figures import draw_losses, draw_means, draw_surface
 from halftruth.plots.run_figures import draw_runs
 from halftruth.plots.run_records import Record, read_runs
 from halftruth.plots.style import Drawing
-from halftruth.train.records import count_class_histograms
-from halftruth.train.results.trained_run import TrainedRun
 
 
 def draw_item(
-    item: Item, data: Path, out: Path, settings: dict[str, Any], limit: int | None,
+    item: Item, data: Path, out: Path, settings: dict[str, object], limit: int | None,
     say: Callable[[str], None], form: str | None = None, only: str | None = None,
 ) -> Iterator[tuple[Path, list[Drawing], dict[str, list[Path]]]]:  # fmt: skip
     """Yield folders with their figures, and the run folders that they show by data set."""
     if item.kind == "losses":
-        what, *names = item.values["losses"]
-        if what == "surface":
-            yield out, [draw_surface(*names), draw_means()], {}
-        else:
-            yield out, [draw_losses(names, item.values.get("at", [0.0]))], {}
+        kinds: dict[str, Callable[..., Drawing]]
+        kinds = {"losses": draw_losses, "surface": draw_surface, "means": draw_means}
+        yield out, [kinds[kind](**about) for kind, about in item.values["losses"]], {}
     elif item.kind == "labels":
-        for about in item.values["labels"]:
-            name, labels = about["data"], about["labels"]
-            read = read_data(data, name, labels)
-            drawings = draw_data(read.observed, read.truth if labels != "complete" else None)
-            if item.values.get("annotations"):
-                drawings += draw_annotations(data / source_of(data, name)["root"], read.observed)
-            yield out / name, drawings, {}
+        for name, source, labels in label_sources(item, data, form):
+            read = load_benchmark(source, labels, 1200, data)
+            # Labels are hidden in the official training part alone.
+            parts = [read.splits.train, read.splits.val] + [read.splits.test] * (
+                labels == "complete"
+            )
+            rows = np.sort(np.concatenate(parts))
+            drawings = draw_data(read.observed.select(rows), read.truth[rows])
+            if "annotations" in item.values["figures"]:
+                drawings += draw_annotations(data / source["root"], read.observed)
+            yield out / name, [one for one in drawings if one.name in item.values["figures"]], {}
     else:
         trained = train_recipes(item, data, out, settings, limit, say, form, only)
         for name, folders in trained.items():
-            drawings = []
+            drawings, place = [], out / "labels" / name
             if "examples" in item.values:
-                skip = item.values.get("skip", 0)
-                drawings.append(draw_examples(folders, out / "labels" / name, skip=skip))
+                drawings = [draw_examples(folders, place, skip=item.values.get("skip", 0))]
             figures = dict(item.values.get("figures", {}))
-            if "parts" in (wanted := figures.get("class-distributions", {})):
+            if "class-distributions" in figures:
                 counts = [count_training_rows(folder) for folder in folders]
-                figures["class-distributions"] = {"train": counts} if wanted["parts"] else {}
+                figures["class-distributions"] = {"train": counts}
             if figures:
-                drawings += draw_runs(_join_starts(read_runs(folders)), figures)[0]
+                runs = _join_starts(read_runs(folders))
+                for run in runs:
+                    run.name = item.names.get(run.name, run.name)
+                drawings += draw_runs(runs, figures)[0]
                 if item.values.get("test_rows"):
                     _name_rows(drawings, "validation rows", "test rows")
             yield out / name / "figures", drawings, {name: folders}
@@ -70,16 +77,3 @@ def _name_rows(drawings: list[Drawing], old: str, new: str) -> None:
     for axes in (axes for drawing in drawings for axes in drawing.figure.axes):
         axes.set_xlabel(axes.get_xlabel().replace(old, new))
         axes.set_ylabel(axes.get_ylabel().replace(old, new))
-
-
-def count_training_rows(folder: Path) -> np.ndarray:
-    """The (K, groups, bins) counts of the training rows of a run, whose images are scored."""
-    run = TrainedRun(folder)
-    config = run.config
-    shown = read_labels(Path(str(config.labels)), **config.reading)
-    truth = read_labels(Path(str(config.truth)), **config.reading_truth)
-    assert shown.items is not None
-    rows = np.flatnonzero(shown.split == "train")
-    items = [str(shown.items[row]) for row in rows]
-    raw = run.score(images=config.images, items=items, bad_images="fail", workers=1).raw
-    return count_class_histograms(raw, shown.values[rows], truth.values[rows])

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -13,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 
 from halftruth.data import DataError
-from halftruth.plots.run_records import NotRecorded, Record
+from halftruth.plots.run_records import ROWS_OF, NotRecorded, Record
 from halftruth.plots.style import (
     GROUP_COLOURS,
     Drawing,
@@ -21,6 +20,7 @@ from halftruth.plots.style import (
     shared_legend,
     shorten,
     styled,
+    wrapped_panels,
 )
 from halftruth.train.records import GROUPS
 from halftruth.train.scored_rows import PARTS
@@ -33,8 +33,9 @@ _NAMES = {
     "unknown": "unknown",
 }
 _DRAWN_BINS = 25
+# Runs with one panel each in a line.
+_SIDE = 4
 _SHARE = "share of the group, %"
-ROWS_OF = {"train": "training rows"} | {part: f"{name} rows" for part, name in PARTS.items()}
 
 
 @styled
@@ -70,29 +71,27 @@ def draw_class_distributions(
     """Draw probabilities of single classes at the best epoch (001 Fig. 11).
 
     Rows are test rows or else validation rows. Without `classes`: the most frequent class, the
-    rarest, and one in between. `train`: counts of the training rows of each run, for a second row
-    of panels, of labels that are not shown.
+    rarest, and one in between. `train`: counts of the training rows of each run, whose labels
+    that are not shown are drawn, too.
     """
-    tables, lines = [], []
+    tables = []
     for number, run in enumerate(runs):
         parts = [_class_counts(run)]
         assert run.classes is not None
         if len(train):
             parts.insert(0, ("train", train[number] * (np.array(GROUPS) != "labelled")[:, None]))
-        for part, counts in parts:
-            line = replace(run, name=f"{run.name}, {ROWS_OF[part]}" if len(parts) > 1 else run.name)
-            lines.append(line)
-            for name in classes or _typical_classes(run.classes):
-                row = np.flatnonzero(run.classes["class"] == name)
-                if not len(row):
-                    raise DataError(f"{run.folder}: there is no class {name!r}")
-                title = _with_gain(name, runs[0], run, part)
+        for name in classes or _typical_classes(run.classes):
+            row = np.flatnonzero(run.classes["class"] == name)
+            if not len(row):
+                raise DataError(f"{run.folder}: there is no class {name!r}")
+            title = _with_gain(name, runs[0], run, parts[-1][0])
+            for part, counts in parts:
                 for place, group in enumerate(GROUPS):
                     bins = counts[row[0], place]
                     if bins.any():
-                        about = {"run": line.name, "part": part, "class": title}
+                        about = {"run": run.name, "part": part, "class": title}
                         tables.append(_histogram(bins, **about, group=group))
-    return _draw_panels("class-distributions", lines, tables, _draw_groups, _SHARE, "class")
+    return _draw_panels("class-distributions", runs, tables, _draw_groups, _SHARE, "class")
 
 
 def _with_gain(name: str, first: Record, run: Record, part: str) -> str:
@@ -155,19 +154,29 @@ def _draw_panels(
     text: str,
     column: str = "epoch",
 ) -> Drawing:
-    """Draw one row of panels per run and one panel per epoch, or per class."""
+    """Draw one row of panels per run and one panel per epoch, or per class.
+
+    Runs with one panel each stand side by side.
+    """
     numbers = pd.concat(tables, ignore_index=True)
-    figure, grid = panels(len(runs), numbers.groupby("run")[column].nunique().max(), height=2.5)
+    columns = numbers.groupby("run")[column].nunique().max()
+    if columns > 1:
+        figure, grid = panels(len(runs), columns, height=2.5)
+        places = grid
+    else:
+        figure, grid, used = wrapped_panels(len(runs), _SIDE, width=2.7, height=2.5)
+        places = np.array(used)[:, None]
+    rows = ", ".join(ROWS_OF[str(part)] for part in numbers["part"].unique())
     for line, run in enumerate(runs):
         mine = numbers[numbers["run"] == run.name].groupby(column, sort=False)
-        for axes, (key, table) in zip(grid[line], mine, strict=False):
+        for axes, (key, table) in zip(places[line], mine, strict=False):
             draw(axes, table)
             title = str(key)
             if column == "epoch":
                 title = f"epoch {title}" if key else "before training"
-            axes.set_title(shorten(f"{run.name}, {title}", 36))
-        grid[line, 0].set_ylabel(text)
-    rows = ", ".join(ROWS_OF[str(part)] for part in numbers["part"].unique())
+            axes.set_title(shorten(f"{shorten(run.name)}, {title}", 36))
+    for axes in grid[:, 0]:
+        axes.set_ylabel(text)
     for axes in grid[-1]:
         axes.set_xlabel("probability" + (f", {rows}" if "," not in rows else ""))
     shared_legend(figure, grid)
@@ -207,17 +216,18 @@ def _histogram(counts: np.ndarray, **columns: object) -> pd.DataFrame:
 
 def _draw_groups(axes: Axes, table: pd.DataFrame) -> None:
     """Draw outlines of the groups on a logarithmic scale, so that small shares are visible."""
-    for number, group in enumerate(GROUPS):
-        bins = table.loc[table["group"] == group, "share"].to_numpy()
-        if not len(bins):
-            continue
+    several = table["part"].nunique() > 1
+    for key, mine in table.groupby(["part", "group"], sort=False):
+        part, group = map(str, cast(tuple[Any, ...], key))
+        number, bins = GROUPS.index(group), mine["share"].to_numpy()
         drawn = bins.reshape(min(_DRAWN_BINS, len(bins)), -1).sum(axis=1)
         dash = ("-", "--", "-.", ":", "-")[number]
         bars: dict[str, Any] = {
             "values": 100 * drawn, "edges": np.linspace(0, 1, len(drawn) + 1), "baseline": 0.05,
             "color": GROUP_COLOURS[group],
         }  # fmt: skip
-        axes.stairs(**bars, linewidth=1.5, label=_NAMES[group], linestyle=dash)
+        label = _NAMES[group] + (f", {ROWS_OF[part]}" if several else "")
+        axes.stairs(**bars, linewidth=1.5, label=label, linestyle=dash)
         axes.stairs(**bars, fill=True, alpha=0.12)
     axes.set_yscale("log")
     axes.set_ylim(0.05, 130)

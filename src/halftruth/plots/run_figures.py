@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.ticker import LogLocator, NullLocator, SymmetricalLogLocator
+from matplotlib.ticker import NullLocator, SymmetricalLogLocator
 
 from halftruth.data import DataError
 from halftruth.plots.epoch_figures import (
@@ -20,12 +18,11 @@ from halftruth.plots.epoch_figures import (
     draw_separation,
 )
 from halftruth.plots.probability_figures import (
-    ROWS_OF,
     draw_class_distributions,
     draw_distributions,
     draw_false_negatives,
 )
-from halftruth.plots.run_records import NotRecorded, Record, read_runs
+from halftruth.plots.run_records import ROWS_OF, NotRecorded, Record, read_runs
 from halftruth.plots.style import (
     Drawing,
     legend_name,
@@ -60,7 +57,13 @@ def draw_classes(runs: Sequence[Record]) -> Drawing:
             mine["labelled"], 100 * mine["AP"], s=22, marker=marker, alpha=0.8, linewidths=0,
             color=line_look(number)["color"], label=legend_name(run.name),
         )  # fmt: skip
-    _set_count_scale(axes, numbers["labelled"].to_numpy())
+    # Ticks at 1, 2, 5, 10, ..., and at 0 if a class has no label.
+    low, high = numbers["labelled"].min(), numbers["labelled"].max()
+    steps = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0) if low > 0 and high < 10 * low else (1.0, 2.0, 5.0)
+    axes.set_xscale("symlog", linthresh=1)
+    axes.xaxis.set_major_locator(SymmetricalLogLocator(base=10, linthresh=1, subs=steps))
+    axes.xaxis.set_major_formatter("{x:,.0f}")
+    axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xlabel("labelled positives in the training rows")
     axes.set_ylabel(f"AP, %, {ROWS_OF[str(numbers['part'].iloc[0])]}")
     axes.margins(x=0.12, y=0.08)
@@ -73,20 +76,6 @@ def draw_classes(runs: Sequence[Record]) -> Drawing:
     points = order.head(40)[["labelled", "AP", "class"]].itertuples(index=False)
     name_points(axes, [(x, 100 * y, str(name)) for x, y, name in points])
     return Drawing("classes", figure, numbers)
-
-
-def _set_count_scale(axes: Axes, counts: np.ndarray) -> None:
-    """Ticks at 1, 2, 5, 10, ..., and at 0 if a class has no label."""
-    few = counts.min() > 0 and counts.max() < 10 * counts.min()
-    steps = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0) if few else (1.0, 2.0, 5.0)
-    if counts.min() > 0:
-        axes.set_xscale("log")
-        axes.xaxis.set_major_locator(LogLocator(subs=steps))
-    else:
-        axes.set_xscale("symlog", linthresh=1)
-        axes.xaxis.set_major_locator(SymmetricalLogLocator(base=10, linthresh=1, subs=steps))
-    axes.xaxis.set_major_formatter("{x:,.0f}")
-    axes.xaxis.set_minor_locator(NullLocator())
 
 
 FIGURES: dict[str, Callable[..., Drawing]] = {

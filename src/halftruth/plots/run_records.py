@@ -23,6 +23,7 @@ from halftruth.train.run_folder import RESULT, refuse_damage
 from halftruth.train.run_logger import HISTOGRAMS, METRICS
 from halftruth.train.scored_rows import PARTS
 
+ROWS_OF = {"train": "training rows"} | {part: f"{name} rows" for part, name in PARTS.items()}
 NO_EPOCHS = "its model is an ensemble, which is not trained by epochs"
 
 
@@ -172,7 +173,7 @@ def read_runs(folders: Sequence[str | Path]) -> list[Record]:
     return runs
 
 
-def _read_lines(path: Path) -> list[dict[str, Any]]:
+def _read_lines(path: Path) -> list[dict[str, object]]:
     """Read one JSON object per line; skip a last line that is still being written."""
     if not path.is_file():
         return []

@@ -12,9 +12,18 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from halftruth.data import DataError
-from halftruth.plots.style import INK, Drawing, line_look, panels, shared_legend, shorten, styled
+from halftruth.plots.style import (
+    INK,
+    Drawing,
+    line_look,
+    panels,
+    shared_legend,
+    shorten,
+    styled,
+    wrapped_panels,
+)
 
-# Up to this many values of a setting are joined by a line, if nothing else varies or each recurs.
+# Up to this many values of a setting are joined by a line, if nothing else varies.
 _GRID = 12
 _COLUMNS = 3
 
@@ -65,7 +74,7 @@ def draw_study(source: str | Path, name: str | None = None) -> list[Drawing]:
     text = "validation mAP, %"
     return [
         draw_history(trials, text),
-        draw_sensitivity("sensitivity", trials, settings, "state", text),
+        draw_sensitivity(trials, settings, text),
     ]
 
 
@@ -87,38 +96,27 @@ def draw_history(trials: pd.DataFrame, text: str) -> Drawing:
 
 
 @styled
-def draw_sensitivity(
-    name: str, table: pd.DataFrame, settings: Sequence[str], group: str, text: str
-) -> Drawing:
-    """Draw `value` over each setting, one panel per setting (002 Fig. 2; 004 Fig. 1; 000 Fig. 4).
+def draw_sensitivity(table: pd.DataFrame, settings: Sequence[str], text: str) -> Drawing:
+    """Draw `value` over each setting, one panel per setting.
 
-    One dot per run. A line joins the means of a sweep: few values, each with several runs, or with
-    all other settings fixed. If all settings vary at once there is no line, because it would show
-    the effect of the others. With several data sets the value is the difference from the best run
-    of the same data set.
+    One dot per trial. A line joins the means where a single setting varies; otherwise it would show
+    the effect of the others.
     """
     varied = [key for key in settings if _plottable(table[key]).nunique() > 1]
     if not varied:
-        raise DataError(f"{name}: all runs have the same settings: {', '.join(settings) or 'none'}")
-    numbers = table[[group, *varied, "value"]]
-    if group == "data" and table[group].nunique() > 1:
-        table = table.assign(value=table["value"] - table.groupby(group)["value"].transform("max"))
-        text = text.replace(", %", ",\ndifference from the best")
-    columns = min(_COLUMNS, len(varied))
-    rows = -(-len(varied) // columns)
-    figure, grid = panels(rows, columns, width=3.3, height=2.6)
-    for axes, key in zip(grid.flat, varied, strict=False):
-        _draw_setting(axes, table.dropna(subset=[key, "value"]), key, group, len(varied) == 1)
+        raise DataError(f"all trials have the same settings: {', '.join(settings) or 'none'}")
+    numbers = table[["state", *varied, "value"]]
+    figure, grid, used = wrapped_panels(len(varied), _COLUMNS, width=3.3, height=2.6)
+    for axes, key in zip(used, varied, strict=True):
+        _draw_setting(axes, table.dropna(subset=[key, "value"]), key, len(varied) == 1)
         axes.set_xlabel(shorten(key))
-    for axes in list(grid.flat)[len(varied) :]:
-        axes.set_visible(False)
     for axes in grid[:, 0]:
         axes.set_ylabel(text)
     shared_legend(figure, grid, least=1)
-    return Drawing(name, figure, numbers)
+    return Drawing("sensitivity", figure, numbers)
 
 
-def _draw_setting(axes: Axes, table: pd.DataFrame, key: str, group: str, alone: bool) -> None:
+def _draw_setting(axes: Axes, table: pd.DataFrame, key: str, alone: bool) -> None:
     shown = _plottable(table[key])
     names: list[str] = []
     if pd.api.types.is_numeric_dtype(shown):
@@ -130,14 +128,13 @@ def _draw_setting(axes: Axes, table: pd.DataFrame, key: str, group: str, alone: 
         at = shown.map({value: place for place, value in enumerate(names)})
         axes.set_xticks(range(len(names)), [shorten(value, 10) for value in names])
         axes.set_xlim(-0.5, len(names) - 0.5)
-    for place, (title, rows) in enumerate(table.groupby(group)):
+    for place, (title, rows) in enumerate(table.groupby("state")):
         look = line_look(place)
         x, y = at[rows.index], rows["value"]
         marker = "osx^Dv"[place % 6]
         axes.scatter(x, y, s=16, marker=marker, color=look["color"], alpha=0.7, label=str(title))
         runs = y.groupby(x)
-        again = alone or int(runs.size().min()) > 1
-        if 1 < len(runs) <= _GRID and again and not names:
+        if 1 < len(runs) <= _GRID and alone and not names:
             axes.plot(runs.mean().index, runs.mean(), **look)
 
 
@@ -153,7 +150,7 @@ def _plottable(values: pd.Series[Any]) -> pd.Series[Any]:
     return read.map(lambda one: one if isinstance(one, str) else json.dumps(one))
 
 
-def _from_json(value: Any) -> Any:
+def _from_json(value: object) -> object:
     if not isinstance(value, str):
         return value if not isinstance(value, float) or not np.isnan(value) else None
     try:

@@ -106,6 +106,15 @@ def panels(rows: int, columns: int, width: float = 3.4, height: float = 2.6) -> 
     return figure, figure.subplots(rows, columns, squeeze=False)
 
 
+def wrapped_panels(count: int, columns: int, **size: float) -> tuple[Figure, Any, list[Axes]]:
+    """Make panels in lines of `columns`; also return all axes, and those in use."""
+    columns = min(count, columns)
+    figure, grid = panels(-(-count // columns), columns, **size)
+    for axes in list(grid.flat)[count:]:
+        axes.set_visible(False)
+    return figure, grid, list(grid.flat)[:count]
+
+
 @styled
 def save(drawing: Drawing, out: str | Path) -> list[Path]:
     """Write a figure and its numbers; return the paths.

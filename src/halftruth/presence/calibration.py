@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix, check
+from halftruth.labels.checks import Array
 from halftruth.presence.probabilities import SELECTIONS, Selection, fit_probabilities
 from halftruth.presence.ranking import measure_ranking
 from halftruth.presence.review_update import ReviewPosterior
@@ -75,8 +76,8 @@ class Calibration:
 
 
 def calibrate(
-    labels: Any,
-    scores: Any,
+    labels: Array | LabelMatrix,
+    scores: Array,
     *,
     verified: Any = None,
     selection: Selection = "auto",
@@ -162,7 +163,9 @@ def calibrate(
     )  # fmt: skip
 
 
-def check_labels_and_scores(labels: Any, scores: Any) -> tuple[np.ndarray, np.ndarray]:
+def check_labels_and_scores(
+    labels: Array | LabelMatrix, scores: Array
+) -> tuple[np.ndarray, np.ndarray]:
     """(N, K) labels as int8 and probabilities as float64; an error names the first invalid one."""
     values, points = read_rows(labels, scores)
     invalid = find_invalid(points)
@@ -175,7 +178,7 @@ def check_labels_and_scores(labels: Any, scores: Any) -> tuple[np.ndarray, np.nd
     return values, points
 
 
-def read_rows(labels: Any, scores: Any) -> tuple[np.ndarray, np.ndarray]:
+def read_rows(labels: Array | LabelMatrix, scores: Array) -> tuple[np.ndarray, np.ndarray]:
     """(N, K) labels as int8 and scores as float64, of one shape."""
     values = labels.values if isinstance(labels, LabelMatrix) else np.asarray(check(labels))
     if hasattr(scores, "detach"):
@@ -198,7 +201,7 @@ def find_invalid(scores: np.ndarray) -> tuple[int, int] | None:
     return int(row), int(column)
 
 
-def _check_verified(verified: Any, labels: np.ndarray) -> np.ndarray:
+def _check_verified(verified: Array | None, labels: np.ndarray) -> np.ndarray:
     if verified is None:
         return np.zeros(labels.shape, dtype=np.int8)
     verdicts = np.asarray(check(verified))

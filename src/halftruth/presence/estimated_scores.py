@@ -30,6 +30,7 @@ from typing import Any
 import numpy as np
 
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN
+from halftruth.labels.checks import Array
 from halftruth.metrics import average_precision
 from halftruth.presence.calibration import check_labels_and_scores, read_rows
 from halftruth.presence.labelling_model import PresenceRange, choose_selection
@@ -83,7 +84,7 @@ class EstimatedScores:
     f1: np.ndarray
     ap: np.ndarray
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Plain numbers and lists, for JSON."""
         return {
             name: value.tolist() if isinstance(value, np.ndarray) else value
@@ -186,7 +187,7 @@ def _draw_moves(labels: np.ndarray, draws: int, seed: int, spread: float) -> lis
     ]
 
 
-def infer_range(labels: Any, scores: Any, selection: Selection = "auto") -> PresenceRange:
+def infer_range(labels: Array, scores: Array, selection: Selection = "auto") -> PresenceRange:
     """P(present | score, label) of rows not trained on, by the model of labelling of these rows."""
     values, points = check_labels_and_scores(labels, scores)
     if not (values == PRESENT).any():
@@ -195,7 +196,7 @@ def infer_range(labels: Any, scores: Any, selection: Selection = "auto") -> Pres
     return fit_probabilities(values, z, selection=selection).infer(values, z)
 
 
-def score_verified(scores: Any, labels: Any, decisions: Any) -> EstimatedScores | None:
+def score_verified(scores: Array, labels: Array, decisions: Array) -> EstimatedScores | None:
     """Scores on the known labels only; None if PRESENT or ABSENT does not occur among them.
 
     They hold for all labels only if it does not depend on the scores which labels were verified.
@@ -211,7 +212,7 @@ def score_verified(scores: Any, labels: Any, decisions: Any) -> EstimatedScores 
     return _score_known("verified", points, values, predicted, values != UNKNOWN)
 
 
-def score_as_if_complete(scores: Any, labels: Any, decisions: Any) -> EstimatedScores:
+def score_as_if_complete(scores: Array, labels: Array, decisions: Array) -> EstimatedScores:
     """Scores that count every unknown label as absent; the interval is of the rows only."""
     points, values, predicted = check_scored_rows(scores, labels, decisions)
     return _score_known("unknown = absent", points, values, predicted, None)
@@ -248,7 +249,7 @@ def shape_error(labels: np.ndarray, metric: str) -> float:
 
 
 def check_scored_rows(
-    scores: Any, labels: Any, decisions: Any
+    scores: Array, labels: Array, decisions: Array
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Scores as float64, labels as int8 and decisions as bool, all (N, K)."""
     values, points = read_rows(labels, scores)

@@ -30,6 +30,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN
+from halftruth.labels.checks import Array
 from halftruth.presence.label_frequency import fit_label_frequency
 from halftruth.presence.labelling_model import (
     Presence,
@@ -87,7 +88,7 @@ class Probabilities:
     # Rows that show nothing are taken for not listed.
     only_shown: bool = False
 
-    def __call__(self, logits: Any) -> np.ndarray:
+    def __call__(self, logits: Array) -> np.ndarray:
         """Return P(present | x) of logits (N, K)."""
         return sigmoid(self.offset + self.slope * np.asarray(logits, dtype=np.float64))
 
@@ -134,7 +135,7 @@ class Probabilities:
         """
         return _use_knowledge(self, logits, labels_per_row, prevalence)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return the curves and estimates as plain numbers and lists, for a file."""
         return {
             **vars(self),

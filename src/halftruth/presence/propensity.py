@@ -23,11 +23,11 @@ either way. Rows with s = 0 or s = m do not count. γ follows from the rows that
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from halftruth.labels import PRESENT, find_complete_rows
+from halftruth.labels.checks import Array
 from halftruth.presence.labelling_model import choose_selection, fit_presence
 from halftruth.presence.solvers import fit_choice_exponent, integrate_others, sigmoid
 from halftruth.seeds import check_seed
@@ -274,7 +274,7 @@ class Preference:
         return np.where(known, self.shown / np.maximum(self.present, 1), np.nan)
 
 
-def find_preference(shown: Any, complete: Any, *, seed: int = 0) -> Preference:
+def find_preference(shown: Array, complete: Array, *, seed: int = 0) -> Preference:
     """Test whether the shown labels (N, K) are an even choice from the complete labels (N, K).
 
     Rows of `complete` with an unknown label do not count, nor do shown labels that are not present.
@@ -341,7 +341,7 @@ def _rank_first(found: np.ndarray) -> float:
     return float(np.mean(smallest <= smallest[0]))
 
 
-def choose_rows_to_complete(probabilities: Any, *, seed: int = 0) -> np.ndarray:
+def choose_rows_to_complete(probabilities: Array, *, seed: int = 0) -> np.ndarray:
     """Choose the rows whose complete labels are most informative, by P(present | x) (N, K); sorted.
 
     A row is informative if at least two classes are present. Rows are drawn with the probability

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from halftruth.labels import PRESENT, UNKNOWN, check
+from halftruth.labels.checks import Array
 from halftruth.presence.estimated_scores import (
     check_scored_rows,
     read_range,
@@ -66,7 +67,7 @@ class VerificationPlan:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Plain numbers and lists, for JSON."""
         return {**vars(self), "shape": list(self.shape)}
 
@@ -86,9 +87,9 @@ class VerifiedScore:
 
 
 def plan_verification(
-    scores: Any,
-    labels: Any,
-    decisions: Any,
+    scores: Array,
+    labels: Array,
+    decisions: Array,
     present: PresenceRange | np.ndarray | None = None,
     *,
     cells: int = 200,
@@ -143,10 +144,10 @@ def plan_verification(
 
 def score_verdicts(
     plan: VerificationPlan,
-    verdicts: Any,
-    scores: Any,
-    labels: Any,
-    decisions: Any,
+    verdicts: Array,
+    scores: Array,
+    labels: Array,
+    decisions: Array,
     present: PresenceRange | np.ndarray | None = None,
     *,
     new_rows: bool = True,

@@ -80,7 +80,7 @@ class Config(Settings):
                 setattr(self, name, parse_number(value))
 
     @classmethod
-    def of(cls, values: Mapping[str, Any]) -> "Config":
+    def of(cls, values: Mapping[str, object]) -> "Config":
         """Return a checked configuration; all mistakes are reported together."""
         problems = []
         for key in values.keys() - SETTINGS.keys():
@@ -104,11 +104,11 @@ class Config(Settings):
         """Return all settings."""
         return dataclasses.asdict(self)
 
-    def effective(self) -> dict[str, Any]:
+    def effective(self) -> dict[str, object]:
         """Return the settings that have an effect in this run."""
         return {k: v for k, v in self.to_dict().items() if self.without_effect(k) is None}
 
-    def with_changes(self, settings: Mapping[str, Any]) -> "Config":
+    def with_changes(self, settings: Mapping[str, object]) -> "Config":
         """Return a checked copy with other values for some settings."""
         settings = resolve_method(settings)
         usual = type(self)(**get_defaults(self.to_dict())).to_dict()
@@ -372,7 +372,7 @@ def _list_feature_arguments() -> tuple[str, ...]:
     return tuple(set(inspect.signature(read_feature_columns).parameters) - {"path", "lenient"})
 
 
-def collect(settings: Mapping[str, Any]) -> dict[str, Any]:
+def collect(settings: Mapping[str, object]) -> dict[str, Any]:
     """Return the settings, with arguments of `read_labels` moved into `reading`."""
     values = dict(settings)
     if not values.keys() - SETTINGS.keys():
@@ -385,7 +385,7 @@ def collect(settings: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
-def _to_text(value: Any) -> Any:
+def _to_text(value: object) -> object:
     """Return paths, also those in a list, as text, which config.yaml can hold."""
     if isinstance(value, list | tuple):
         return [_to_text(one) for one in value]
@@ -411,7 +411,9 @@ def read_settings(source: Path) -> dict[str, Any]:
     return collect({str(key): value for key, value in values.items()})
 
 
-def load_settings(source: Path | Mapping[str, Any] | None, settings: Mapping[str, Any]) -> Config:
+def load_settings(
+    source: Path | Mapping[str, object] | None, settings: Mapping[str, object]
+) -> Config:
     """Return a checked configuration: the settings of a recipe (if any), overridden by `settings`.
 
     source: a file, a run folder, or the settings of a recipe. Recipe settings that lose their
@@ -470,7 +472,7 @@ def resolve_method(settings: Mapping[str, Any], stored: bool = True) -> dict[str
     return {**settings, "method": name, "options": {**options, **(given or {})}}
 
 
-def _drop_data(recipe: dict[str, Any]) -> dict[str, Any]:
+def _drop_data(recipe: Mapping[str, object]) -> dict[str, object]:
     """Return a paper's recipe without the settings for the data of the paper."""
     names = {"labels", "truth", "images", "features", "text", "encoder", "group_column"}
     names |= {"reading", "reading_truth", "reading_features"}

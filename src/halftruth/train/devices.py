@@ -7,12 +7,12 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cache
 from multiprocessing import current_process
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import torch
 from accelerate import Accelerator, DistributedType
@@ -128,7 +128,7 @@ class OneProcess:
             device = "cuda" if torch.cuda.is_available() else "cpu"
         self.device = torch.device(device)
 
-    def prepare(self, *objects: Any) -> tuple[Any, ...]:
+    def prepare(self, *objects: object) -> tuple[object, ...]:
         return objects
 
     def wait_for_everyone(self) -> None:
@@ -182,9 +182,12 @@ def count_processes(seconds: float, tasks: int) -> int:
     return max(1, min(torch.get_num_threads(), tasks))
 
 
+R = TypeVar("R")
+
+
 def run_in_processes(
-    processes: int, function: Callable[..., Any], tasks: list[tuple[Any, ...]]
-) -> list[Any]:
+    processes: int, function: Callable[..., R], tasks: Sequence[tuple[object, ...]]
+) -> list[R]:
     """Return `function(*task)` of every task, in order. Training seeds torch: never in threads."""
     from joblib import Parallel, delayed
 
@@ -219,7 +222,7 @@ def catch_stop_signals() -> Iterator[Callable[[], bool]]:
         yield asked.is_set
         return
 
-    def ask(number: int, frame: Any) -> None:
+    def ask(number: int, frame: object) -> None:
         if asked.is_set() and number == signal.SIGINT:
             raise KeyboardInterrupt
         asked.set()

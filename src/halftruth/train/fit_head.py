@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -43,7 +42,7 @@ class FittedHead:
 
 
 def fit_head(
-    config: Config, data: HeadData, train: np.ndarray, val: np.ndarray, process: Any = None
+    config: Config, data: HeadData, train: np.ndarray, val: np.ndarray, process: object = None
 ) -> FittedHead:
     """Train a head on some rows, after the teacher that its method may need.
 
@@ -63,7 +62,7 @@ def make_head_trainer(
     data: HeadData,
     train: np.ndarray,
     val: np.ndarray,
-    process: Any,
+    process: object,
     loss: losses.Loss | None = None,
     teacher: Teacher | None = None,
     epochs: int | None = None,
@@ -86,7 +85,7 @@ def _train(
     data: HeadData,
     train: np.ndarray,
     val: np.ndarray,
-    process: Any,
+    process: object,
     teacher: Teacher | None = None,
 ) -> FittedHead:
     torch.manual_seed(config.seed)

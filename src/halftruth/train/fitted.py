@@ -1,7 +1,6 @@
 """What every way to fit a model returns."""
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from halftruth.models import Classifier
 from halftruth.train.inputs.batches import Inputs
@@ -18,7 +17,7 @@ class FittedModel:
     # Rows with scores of models that were not fitted on them; None: the validation rows have them.
     scored_rows: ScoredRows | None = None
     # The checkpoint: stage and epoch of the weights, members of an ensemble and its label bias.
-    facts: dict[str, Any] = field(default_factory=dict)
+    facts: dict[str, object] = field(default_factory=dict)
     # What epochs were compared by, and its value for the kept weights; an ensemble has none.
     criterion: str = ""
     best_score: float = float("nan")

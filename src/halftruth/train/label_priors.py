@@ -56,7 +56,7 @@ def read_prevalence(given: Sequence[str] | Mapping[Any, float], classes: Any) ->
 
 
 def find_complete_classes(
-    names: Sequence[Any], classes: Any, labels: np.ndarray
+    names: Sequence[object], classes: Sequence[object] | np.ndarray, labels: np.ndarray
 ) -> np.ndarray | None:
     """(K,) which classes are labelled completely; None if no name is given."""
     if not len(names):
@@ -73,9 +73,9 @@ def find_complete_classes(
 
 def parse_label_priors(
     labels: Any,
-    classes: Any,
+    classes: Sequence[object] | np.ndarray,
     prevalence: Sequence[str] | Mapping[Any, float],
-    complete_classes: Any,
+    complete_classes: Sequence[object],
     labels_per_row: float | None,
 ) -> tuple[dict[int, float], np.ndarray | None]:
     """Return prevalences by class number and complete classes (K,); contradictions are refused.
@@ -112,7 +112,7 @@ def parse_label_priors(
     return shares, complete
 
 
-def _to_share(value: Any) -> float | None:
+def _to_share(value: str | float) -> float | None:
     try:
         share = float(value)
     except (TypeError, ValueError):
@@ -120,7 +120,7 @@ def _to_share(value: Any) -> float | None:
     return share if 0 < share < 1 else None
 
 
-def _find_class(name: Any, classes: Any, option: str) -> int:
+def _find_class(name: object, classes: Sequence[object] | np.ndarray, option: str) -> int:
     names = [str(one) for one in classes]
     if str(name) not in names:
         raise DataError(

@@ -160,7 +160,7 @@ class Run:
     def _lock(self) -> Iterator[None]:
         """Lock the run folder in the main process; all processes fail if it cannot be locked."""
         with ExitStack() as lock:
-            problem: list[Any] = [None]
+            problem: list[object] = [None]
             if self.main:
                 try:
                     lock.enter_context(lock_folder(self.folder))

@@ -11,7 +11,7 @@ import json
 import math
 import os
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zipfile import BadZipFile
@@ -114,12 +114,12 @@ def append_line(path: Path, line: str) -> None:
         raise OSError(f"{path} cannot be written: {_explain_error(error)}") from error
 
 
-def to_json(node: Any, indent: int | None = None) -> str:
+def to_json(node: object, indent: int | None = None) -> str:
     """Return JSON text, with null instead of NaN and infinity, which JSON does not have."""
     return json.dumps(replace_nonfinite(node), indent=indent)
 
 
-def replace_nonfinite(node: Any) -> Any:
+def replace_nonfinite(node: object) -> object:
     """Return the tree with every number that is not finite replaced by None."""
     if isinstance(node, float) and not math.isfinite(node):
         return None
@@ -213,7 +213,7 @@ def refuse_damage(path: Path) -> Iterator[None]:
         ) from error
 
 
-def save_checkpoint(path: Path, tree: Any) -> None:
+def save_checkpoint(path: Path, tree: object) -> None:
     """Write a tree of dicts, lists, numbers and tensors; on failure the old file is kept."""
     tensors: dict[str, Tensor] = {}
     text = json.dumps(_pack(tree, tensors))
@@ -260,7 +260,7 @@ def _compute_checksum(text: str, tensors: dict[str, Tensor]) -> str:
     return f"{found:08x}"
 
 
-def _pack(node: Any, tensors: dict[str, Tensor]) -> Any:
+def _pack(node: object, tensors: dict[str, Tensor]) -> object:
     if isinstance(node, Tensor):
         name = f"t{len(tensors)}"
         tensors[name] = node.detach().cpu().contiguous()
@@ -275,7 +275,7 @@ def _pack(node: Any, tensors: dict[str, Tensor]) -> Any:
     raise TypeError(f"a checkpoint cannot hold {type(node).__name__}")
 
 
-def _unpack(node: Any, tensors: dict[str, Tensor]) -> Any:
+def _unpack(node: object, tensors: dict[str, Tensor]) -> object:
     if isinstance(node, list):
         return [_unpack(value, tensors) for value in node]
     if isinstance(node, dict):
@@ -397,19 +397,19 @@ class Checkpoints:
         self,
         folder: Path | None,
         accelerator: "Accelerator",
-        identity: dict[str, Any],
+        identity: Mapping[str, object],
         best: str = BEST,
     ) -> None:
         self.folder, self.accelerator, self.identity = folder, accelerator, identity
         self.best_name = best
-        self._best: dict[str, Any] = {}
+        self._best: dict[str, object] = {}
 
-    def save_last(self, tree: dict[str, Any]) -> None:
+    def save_last(self, tree: Mapping[str, object]) -> None:
         """Replace the checkpoint that a run continues from."""
         self._write(LAST, tree)
 
     def save_best(
-        self, model: nn.Module, stage: str, epoch: int, more: dict[str, Any] | None = None
+        self, model: nn.Module, stage: str, epoch: int, more: Mapping[str, object] | None = None
     ) -> None:
         """Replace the best weights; `more` is stored with them."""
         tree = {"stage": stage, "epoch": epoch, "model": model.state_dict(), **(more or {})}
@@ -421,7 +421,7 @@ class Checkpoints:
         """Return the best weights so far, with their stage and epoch."""
         return self._best if self.folder is None else load_checkpoint(self.folder / self.best_name)
 
-    def _write(self, name: str, tree: dict[str, Any]) -> None:
+    def _write(self, name: str, tree: Mapping[str, object]) -> None:
         self.accelerator.wait_for_everyone()
         if self.folder is not None and self.accelerator.is_main_process:
             save_checkpoint(self.folder / name, {"identity": self.identity, **tree})
@@ -444,7 +444,7 @@ def identify(config: Config, task: "Task") -> dict[str, Any]:
     }
 
 
-def digest_features(features: Any) -> str:
+def digest_features(features: object) -> str:
     """Return a digest of the features of all rows."""
     parts = features.parts if isinstance(features, WideMatrix) else (features,)
     return digest(*(np.ascontiguousarray(part).data for part in parts))
@@ -497,7 +497,7 @@ def check_same_run(saved: dict[str, Any], here: dict[str, Any], path: Path) -> l
     return notes
 
 
-def _shorten(value: Any) -> str:
+def _shorten(value: object) -> str:
     text = repr(value)
     if len(text) <= 100:
         return text

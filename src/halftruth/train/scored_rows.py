@@ -1,6 +1,6 @@
 """Rows that a model was not fitted on, with their logits and labels: one record for all uses."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ class ScoredRows:
     @classmethod
     def of(cls, labels: LabelMatrix, rows: np.ndarray, logits: np.ndarray) -> "ScoredRows":
         """Return the record of some rows of a label matrix."""
-        items: Any = [f"row {row + 1}" for row in rows]
+        items: Sequence[str] | np.ndarray | None = [f"row {row + 1}" for row in rows]
         if labels.items is not None:
             items = [str(labels.items[row]) for row in rows]
         return cls(rows, np.asarray(items, dtype=str), labels.take(rows), logits)
@@ -53,7 +53,7 @@ class ScoredRows:
                 f"training; `halftruth train --resume --out {folder}` writes it again"
             ) from error
 
-    def to_arrays(self) -> dict[str, Any]:
+    def to_arrays(self) -> dict[str, object]:
         """Return what is written to out_of_sample.npz."""
         exact = {"labels": self.labels.astype(np.int8), "logits": self.logits.astype(np.float32)}
         return {"rows": self.rows, "items": self.items, **exact}

@@ -143,12 +143,12 @@ class Setting:
     help: str
     group: str
     name: str = ""
-    kind: Any = str
-    default: Any = None
+    kind: object = str
+    default: object = None
     # The default for features, if it differs.
-    default_on_features: Any = None
+    default_on_features: object = None
     # The default for a fine-tuned encoder of text, if it differs.
-    default_on_text: Any = None
+    default_on_text: object = None
     # The default in words, if it is computed.
     default_words: str = ""
     choices: tuple[str, ...] = ()
@@ -220,7 +220,7 @@ class Setting:
         return " and ".join(f"{word} {_format_value(n)}" for word, n in limits if n is not None)
 
 
-def _declare(default: Any, group: str, help: str, **more: Any) -> Any:
+def _declare(default: object, group: str, help: str, **more: Any) -> Any:
     """Return a field of `Settings`; `default` may be `list` or `dict`, for an empty one."""
     metadata = {"setting": Setting(help=help, group=group, **more)}
     if default in (list, dict):
@@ -591,7 +591,7 @@ DEFAULTS_ON_TEXT = {
 }
 
 
-def get_defaults(values: Mapping[str, Any]) -> dict[str, Any]:
+def get_defaults(values: Mapping[str, object]) -> dict[str, Any]:
     """Return the defaults that differ from those of `Settings`, by the kind of inputs."""
     if not (values.get("features") or values.get("text")):
         return {"tune": "head"} if values.get("quality") == FAST else {}
@@ -632,7 +632,7 @@ def parse_budget(budget: str | int) -> tuple[float, float] | None:
     return math.inf, float(match["time"]) * _SECONDS[match["unit"][0]]
 
 
-def parse_number(value: Any) -> Any:
+def parse_number(value: object) -> object:
     """Return a number that YAML reads as text (1e-4) as a float, anything else unchanged."""
     if not isinstance(value, str):
         return value
@@ -645,7 +645,7 @@ def parse_number(value: Any) -> Any:
 class _Loader(yaml.SafeLoader):
     """A YAML loader that refuses repeated keys and reads 1e-4 as a number."""
 
-    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[object, object]:
         seen: set[str] = set()
         for key, _ in node.value:
             if key.value in seen:
@@ -725,7 +725,7 @@ go into `options` (`--set tau=0.7`). Arguments of the label reader stand among t
 effect is an error."""
 
 
-def _format_value(value: Any) -> str:
+def _format_value(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float):
@@ -733,7 +733,7 @@ def _format_value(value: Any) -> str:
     return "" if value is None else str(value)
 
 
-def _is_of_kind(value: Any, kind: Any) -> bool:
+def _is_of_kind(value: object, kind: Any) -> bool:
     if isinstance(kind, types.UnionType):
         return any(_is_of_kind(value, one) for one in typing.get_args(kind))
     if typing.get_origin(kind) is list:

@@ -167,7 +167,7 @@ class Learner:
         """The model that is evaluated and kept: that with averaged weights, if there is one."""
         return self.model if self.ema is None else self.ema.module  # type: ignore[return-value]
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, object]:
         """Return everything that changes in training, for a checkpoint."""
         scaler = self.accelerator.scaler
         return {
@@ -249,7 +249,7 @@ class Update:
 
 def make_groups(
     model: Classifier, loss: Loss, lr: float, head_lr: float, config: Config
-) -> list[dict[str, Any]]:
+) -> list[dict[str, object]]:
     """Return the parameter groups of backbone, head and loss."""
     groups = parameter_groups(model, lr, head_lr, config.weight_decay)
     groups += [{"weight_decay": 0.0, **group} for group in loss.parameter_groups(head_lr)]
@@ -258,7 +258,7 @@ def make_groups(
 
 
 def make_optimizer(
-    name: str, groups: list[dict[str, Any]], device: torch.device
+    name: str, groups: list[dict[str, object]], device: torch.device
 ) -> torch.optim.Optimizer:
     """Return Adam, AdamW or SGD with momentum, fused if the device supports it."""
     fused = device.type in ("cpu", "cuda")
@@ -268,7 +268,7 @@ def make_optimizer(
     return kind(groups, fused=fused)
 
 
-def load_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
+def load_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, object]) -> None:
     """Continue from a saved state, but with the current rates and weight decay."""
     kept = ("lr", "full_lr", "weight_decay")
     now = [{name: group[name] for name in kept} for group in optimizer.param_groups]

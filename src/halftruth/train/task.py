@@ -233,7 +233,7 @@ def group_repeated_items(items: np.ndarray | None) -> np.ndarray | None:
 
 def read_label_rows(
     config: Config, file: str | Path, reading: dict[str, Any], sparse: bool = False
-) -> Any:
+) -> LabelMatrix:
     """Read a label file; a column of text that it does not have is reported as `text`."""
     try:
         return read(file, **reading, sparse=sparse)
@@ -390,7 +390,7 @@ def reading_options(config: Config) -> dict[str, Any]:
     return {**config.reading, "drop_columns": [*dropped]}
 
 
-def find_reading_options(config: Config, file: str | Path) -> dict[str, Any]:
+def find_reading_options(config: Config, file: str | Path) -> dict[str, object]:
     """Return the options with which training read a file; {} for a file that it did not read."""
     if is_same_file(config.truth, file):
         return truth_options(config)
@@ -442,7 +442,7 @@ def truth_options(config: Config) -> dict[str, Any]:
     return options
 
 
-def align_truth(labels: LabelMatrix, truth: LabelMatrix, path: Any) -> Any:
+def align_truth(labels: LabelMatrix, truth: LabelMatrix, path: object) -> Any:
     """Return the complete labels in the order of rows and classes of the given labels.
 
     They are an array, or sparse where the given labels are.

@@ -3,7 +3,6 @@
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -66,7 +65,7 @@ def make_teacher(
     return teach
 
 
-def estimate_labels(config: Config, task: Task, facts: Mapping[str, Any]) -> np.ndarray:
+def estimate_labels(config: Config, task: Task, facts: Mapping[str, object]) -> np.ndarray:
     """Return P(present | x, label) (N, K) of the training rows.
 
     `facts`: what the checkpoint of an ensemble has. Its members were not fitted on the rows that

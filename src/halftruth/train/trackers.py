@@ -1,5 +1,6 @@
 """Experiment trackers (TensorBoard, MLflow, Weights & Biases, ...), through Accelerate."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ def check_trackers(names: str | None) -> list[str]:
 class Trackers:
     """The open trackers of a run; the main process writes one record per epoch to each."""
 
-    def __init__(self, names: str | None, folder: Path, settings: dict[str, Any]) -> None:
+    def __init__(self, names: str | None, folder: Path, settings: Mapping[str, object]) -> None:
         from accelerate.tracking import LOGGER_TYPE_TO_CLASS
 
         self._open: list[Any] = []
@@ -51,7 +52,7 @@ class Trackers:
             tracker.store_init_configuration(_plain(settings))
             self._open.append(tracker)
 
-    def log(self, record: dict[str, Any]) -> None:
+    def log(self, record: Mapping[str, float]) -> None:
         """Write the numbers of an epoch, by stage."""
         values = {
             f"{record['stage']}/{key}": value
@@ -73,7 +74,7 @@ def _title(name: str, run: str) -> dict[str, str]:
     return {key: run} if key else {}
 
 
-def _plain(settings: dict[str, Any]) -> dict[str, Any]:
+def _plain(settings: Mapping[str, object]) -> dict[str, object]:
     """Return the settings as numbers and texts, which every tracker stores."""
     return {
         name: value if isinstance(value, str | int | float) else to_json(value)

@@ -74,7 +74,7 @@ def test_a_difference_is_a_warning_with_both_numbers(tmp_path):
     text = str(caught[0].message)
     assert "images_train_and_val: found 5, published 5,717 (LASD, Table 1)" in text
     assert "classes" not in text
-    different = {entry.what: (entry.found, entry.published) for entry in loaded.check()}
+    different = {entry.what: (entry.found, entry.value) for entry in loaded.check()}
     assert different["images_test"] == (2, "5,823")
     assert different["observed_labels"] == (7, "8,331")
     assert "differs: images_test: found 2, published 5,823" in loaded.describe()

@@ -8,7 +8,7 @@
 import importlib
 import pkgutil
 
-from halftruth.bench.datasets.benchmark import Benchmark, BenchmarkWarning, Difference, hide, load
+from halftruth.bench.datasets.benchmark import Benchmark, BenchmarkWarning, hide, load
 from halftruth.bench.datasets.dataset import Dataset, Published, registry
 
 # Every data set is a module in this folder; importing it registers it.
@@ -27,7 +27,6 @@ __all__ = [
     "Benchmark",
     "BenchmarkWarning",
     "Dataset",
-    "Difference",
     "Published",
     "explain",
     "hide",

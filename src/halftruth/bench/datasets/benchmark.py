@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -23,19 +22,6 @@ from halftruth.seeds import check_seed
 
 class BenchmarkWarning(UserWarning):
     """The data set differs from its published statistics."""
-
-
-@dataclass(frozen=True)
-class Difference:
-    """A statistic that differs from the published number."""
-
-    what: str
-    found: float
-    published: str
-    source: str
-
-    def __str__(self) -> str:
-        return f"{self.what}: found {self.found:,.6g}, published {self.published} ({self.source})"
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,11 +64,11 @@ class Benchmark:
             )
         return ImageStore(self.images)
 
-    def check(self) -> list[Difference]:
+    def check(self) -> list[Published]:
         """The statistics that differ from the published numbers."""
         counted = self.statistics
         return [
-            Difference(entry.what, counted[entry.what], entry.value, entry.source)
+            replace(entry, found=counted[entry.what])
             for entry in self.published
             if entry.what in counted
             and entry.setting in (None, self.setting)
@@ -103,6 +89,8 @@ class Benchmark:
         learnt = self.observed.select(np.concatenate([self.splits.train, self.splits.val]))
         lines = [f"{self.name}, {self.setting} labels: {parts}", learnt.describe(), inputs]
         lines += [f"note: {note}" for note in self.notes]
+        if not len(self.splits.test):
+            lines.append("there is no test part: results are those of the validation part")
         return "\n".join(lines + [f"differs: {entry}" for entry in self.check()])
 
     @cached_property
@@ -156,7 +144,7 @@ def load(
     seed: int = 1200,
     val: float | None = None,
     split_seed: int = 1200,
-    **options: Any,
+    **options: object,
 ) -> Benchmark:
     """Read a data set from its official files below `root`; nothing is downloaded.
 

@@ -84,8 +84,7 @@ class COCO41(Dataset):
 
 def _first_kept(file: Path, names: tuple[str, ...]) -> np.ndarray:
     """The column of the first kept annotation of each image, in the file's order; K for none."""
-    # Outlines are most of the file: they are dropped while reading, to save memory.
-    content = json.loads(read_text(file), object_hook=_without_outline)
+    content = read_annotations(file)
     column = {
         entry["id"]: names.index(entry["name"])
         for entry in content["categories"]
@@ -98,9 +97,14 @@ def _first_kept(file: Path, names: tuple[str, ...]) -> np.ndarray:
     return np.array([first.get(image["id"], len(names)) for image in content["images"]])
 
 
-def _without_outline(entry: dict[str, Any]) -> dict[str, Any]:
-    entry.pop("segmentation", None)
-    return entry
+def read_annotations(file: Path) -> dict[str, Any]:
+    """Read an annotation file without the outlines, which are most of it, to save memory."""
+    return dict(
+        json.loads(
+            read_text(file),
+            object_hook=lambda entry: {k: v for k, v in entry.items() if k != "segmentation"},
+        )
+    )
 
 
 def stratified_parts(kind: np.ndarray) -> np.ndarray:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +29,11 @@ class Published:
     source: str
     setting: str | None = None
     val: float | None = None
+    # What was counted instead, where that differs.
+    found: float | None = None
+
+    def __str__(self) -> str:
+        return f"{self.what}: found {self.found:,.6g}, published {self.value} ({self.source})"
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,11 +50,6 @@ class Contents:
     features: np.ndarray | None = None
     groups: np.ndarray | None = None
     notes: tuple[str, ...] = ()
-
-
-@functools.cache
-def _declared() -> dict[str, Any]:
-    return dict(read_bench_yaml("datasets.yaml"))
 
 
 class Dataset:
@@ -82,13 +81,15 @@ class Dataset:
         """The published numbers of the data set."""
         if self.compare is not None:
             return registry.create(self.compare).published()
-        blocks = _declared()["datasets"][self.entry].get("published", [])
+        blocks = read_bench_yaml("datasets.yaml")["datasets"][self.entry].get("published", [])
         if isinstance(blocks, dict):
             blocks = blocks.get(self.variant, [])
         about, found = ("source", "setting", "val"), []
         for block in blocks:
             place = {key: block[key] for key in about if key in block}
-            place["source"] = _declared()["sources"].get(place["source"], place["source"])
+            place["source"] = read_bench_yaml("datasets.yaml")["sources"].get(
+                place["source"], place["source"]
+            )
             numbers = {key: value for key, value in block.items() if key not in about}
             found += [Published(what, value, **place) for what, value in numbers.items()]
         return tuple(found)
@@ -96,7 +97,7 @@ class Dataset:
     @classmethod
     def explain(cls) -> str:
         """Where to get the data set, and the files that the root must contain."""
-        about = _declared()["datasets"][cls.entry]
+        about = read_bench_yaml("datasets.yaml")["datasets"][cls.entry]
         tree = about["tree"].strip().replace("\n", "\n  ")
         return f"{about['title']}: {about['homepage']}\nThe root holds:\n  {tree}"
 
@@ -158,7 +159,7 @@ register = registry.register
 
 def classes_of(entry: str) -> tuple[str, ...]:
     """The classes of a data set whose files do not name them."""
-    return tuple(_declared()["datasets"][entry]["classes"])
+    return tuple(read_bench_yaml("datasets.yaml")["datasets"][entry]["classes"])
 
 
 def read_source_lines(path: Path) -> list[tuple[int, str]]:

@@ -8,13 +8,16 @@ import os
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from halftruth.data.errors import DataError, refuse_twice, some
 from halftruth.data.readers.cell_codes import BLANK
 from halftruth.data.shards import PARQUET
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class ArrowFile:
@@ -37,7 +40,7 @@ class ArrowFile:
     def _is_parquet(self) -> bool:
         return self.path.name.lower().endswith(PARQUET)
 
-    def _open(self) -> Any:
+    def _open(self) -> pa.Table:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -64,7 +67,7 @@ class ArrowFile:
         return self._file
 
     @property
-    def schema(self) -> Any:
+    def schema(self) -> pa.Schema:
         """The Arrow schema."""
         return self._file.schema_arrow if self._is_parquet else self._file.schema
 
@@ -89,7 +92,7 @@ class ArrowFile:
         part = bisect.bisect_right(self.starts, row) - 1
         return part, row - self.starts[part]
 
-    def read_part(self, part: int, columns: Sequence[str] | None = None) -> Any:
+    def read_part(self, part: int, columns: Sequence[str] | None = None) -> pa.Table:
         """Return columns of one part as an Arrow table."""
         try:
             if self._is_parquet:
@@ -100,7 +103,7 @@ class ArrowFile:
         except self._errors as error:
             raise DataError(f"{self.path}: cannot be read: {error}") from error
 
-    def blocks(self, columns: Sequence[str] | None, rows: int) -> Iterator[Any]:
+    def blocks(self, columns: Sequence[str] | None, rows: int) -> Iterator[pa.Table]:
         """Yield Arrow tables of at most `rows` rows, in order."""
         import pyarrow as pa
 
@@ -143,7 +146,7 @@ def find_class_names(features: dict[str, Any]) -> dict[str, list[str]]:
     return found
 
 
-def is_image_type(kind: Any) -> bool:
+def is_image_type(kind: pa.DataType) -> bool:
     """Return whether a column holds images: bytes, or the struct of Hugging Face datasets."""
     import pyarrow as pa
 
@@ -180,7 +183,7 @@ def get_image_names(file: ArrowFile) -> tuple[str, list[str]]:
     return column, [str(path) if named else f"{stem}-{row:07d}" for row, path in enumerate(paths)]
 
 
-def table_to_arrays(table: Any, place: str) -> dict[str, np.ndarray]:
+def table_to_arrays(table: pa.Table, place: str) -> dict[str, np.ndarray]:
     """Convert the columns of an Arrow table without a detour over text.
 
     Numbers and booleans are float64 with NaN for nulls, texts are objects with None for nulls,
@@ -191,7 +194,7 @@ def table_to_arrays(table: Any, place: str) -> dict[str, np.ndarray]:
     }
 
 
-def _arrow_array(column: Any, place: str) -> np.ndarray:
+def _arrow_array(column: pa.ChunkedArray, place: str) -> np.ndarray:
     import pyarrow as pa
 
     kind, types = column.type, pa.types

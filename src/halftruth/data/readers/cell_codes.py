@@ -86,7 +86,7 @@ def kind_of(cell: object) -> str | None:
         return None
 
 
-def holds_codes(cells: Sequence[object]) -> bool:
+def holds_codes(cells: Sequence[str]) -> bool:
     """Whether every cell of a column is a label code, and at least one is not blank."""
     if holds_lists(cells):
         return False

@@ -28,7 +28,7 @@ class Cells(Sequence[str]):
     def __len__(self) -> int:
         return len(self.numbers)
 
-    def __getitem__(self, row: Any) -> Any:
+    def __getitem__(self, row: slice | int) -> Any:
         if isinstance(row, slice):
             return [self.distinct[number] for number in self.numbers[row]]
         return self.distinct[self.numbers[row]]
@@ -49,7 +49,7 @@ class Places(Sequence[str]):
     def __len__(self) -> int:
         return len(self.numbers)
 
-    def __getitem__(self, row: Any) -> Any:
+    def __getitem__(self, row: slice | int) -> Any:
         if isinstance(row, slice):
             return Places(self.prefix, self.numbers[row])
         return f"{self.prefix} {self.numbers[row]}"
@@ -64,24 +64,24 @@ def number_rows(place: str, first: int = 1) -> Places:
     return Places(f"{place} row", range(first, sys.maxsize))
 
 
-def distinct_of(cells: Sequence[Any]) -> Iterable[Any]:
+def distinct_of(cells: Sequence[str]) -> Iterable[str]:
     """The distinct cells of a column, without lists."""
     return cells.distinct if isinstance(cells, Cells) else set(cells)
 
 
-def map_cells(cells: Sequence[Any], values: dict[Any, int]) -> np.ndarray:
+def map_cells(cells: Sequence[str], values: Mapping[str, int]) -> np.ndarray:
     """(N,) int8: the value of each cell of a column."""
     if isinstance(cells, Cells):
         return np.array([values[one] for one in cells.distinct], np.int8)[cells.numbers]
     return np.fromiter(map(values.__getitem__, cells), dtype=np.int8, count=len(cells))
 
 
-def holds_lists(cells: Sequence[Any]) -> bool:
+def holds_lists(cells: Sequence[object]) -> bool:
     """Whether a column has cells that are lists."""
     return not isinstance(cells, Cells) and any(isinstance(cell, list) for cell in cells)
 
 
-def parse_json(text: str, place: object) -> Any:
+def parse_json(text: str, place: object) -> object:
     """Parse JSON; a mistake is an error with its place."""
     try:
         return json.loads(text)
@@ -89,7 +89,7 @@ def parse_json(text: str, place: object) -> Any:
         raise DataError(f"{place}: is not JSON: {error}") from None
 
 
-def parse_object(text: str, place: object) -> dict[str, Any]:
+def parse_object(text: str, place: object) -> dict[str, object]:
     """Parse a JSON object: a record of named fields."""
     found = parse_json(text, place)
     if not isinstance(found, dict):
@@ -98,7 +98,7 @@ def parse_object(text: str, place: object) -> dict[str, Any]:
 
 
 def columns_of_records(
-    records: Sequence[Mapping[str, Any]], places: Sequence[str]
+    records: Sequence[Mapping[str, object]], places: Sequence[str]
 ) -> dict[str, list[Cell]]:
     """The fields of records as columns; a field that a record does not have is blank."""
     names = dict.fromkeys(name for record in records for name in record)
@@ -111,7 +111,7 @@ def columns_of_records(
     }
 
 
-def as_cell(value: Any, place: str) -> Cell:
+def as_cell(value: object, place: str) -> Cell:
     """Convert a typed value into the text that a CSV file would hold; lists stay lists."""
     if value is None:
         return ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -86,7 +86,7 @@ def _sections(path: Path) -> list[list[dict[str, Any]]]:
     return sections
 
 
-def _field(entry: dict[str, Any], key: str, kind: type, place: str) -> Any:
+def _field(entry: Mapping[str, object], key: str, kind: type, place: str) -> Any:
     """A whole number (int) or a text (str) of an entry."""
     value = entry.get(key)
     if not isinstance(value, kind) or isinstance(value, bool) or not str(value).strip():
@@ -95,7 +95,7 @@ def _field(entry: dict[str, Any], key: str, kind: type, place: str) -> Any:
     return str(value).strip() if kind is str else value
 
 
-def _file_name(image: dict[str, Any], path: Path, row: int) -> str:
+def _file_name(image: Mapping[str, object], path: Path, row: int) -> str:
     """The file name of an image; LVIS has only its URL, which ends with the file name."""
     value = image.get("file_name") or PurePosixPath(str(image.get("coco_url") or "")).name
     if not isinstance(value, str) or not value:

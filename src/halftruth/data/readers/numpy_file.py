@@ -7,7 +7,6 @@ import zipfile
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -89,7 +88,7 @@ def read_matrix(
 
 
 def _read_sparse(
-    path: Path, coding: Coding, classes: Sequence[str] | None, sparse: bool, **others: Any
+    path: Path, coding: Coding, classes: Sequence[str] | None, sparse: bool, **others: object
 ) -> LabelMatrix:
     """The labels of a matrix that `scipy.sparse.save_npz` wrote; it takes no other options."""
     from scipy.sparse import load_npz

@@ -11,7 +11,8 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from xml.etree.ElementTree import Element
 
 import numpy as np
 
@@ -34,6 +35,9 @@ from halftruth.data.readers.cells import (
 )
 from halftruth.data.shards import ARROW, PARQUET, TAR, expand_shards
 from halftruth.data.tar_shard import read_tar_samples
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 TEXT_SUFFIXES = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".txt.gz")
 SUFFIXES = (*TEXT_SUFFIXES, *PARQUET, *ARROW, ".jsonl")
@@ -118,7 +122,7 @@ def read_table(
     return Table(dict(zip(header, cells, strict=True)), Places(f"{path} line", lines))
 
 
-def table_from_frame(frame: Any) -> Table:
+def table_from_frame(frame: pd.DataFrame) -> Table:
     """The columns of a pandas DataFrame as cells; missing values are blank."""
     names = [str(name) for name in frame.columns]
     refuse_twice(names, "DataFrame")
@@ -135,7 +139,7 @@ def table_from_frame(frame: Any) -> Table:
     return Table(columns, [f"DataFrame row {label!r}" for label in frame.index])
 
 
-def index_ids(frame: Any) -> np.ndarray | None:
+def index_ids(frame: pd.DataFrame) -> np.ndarray | None:
     """The index of a DataFrame as text; None for the default index 0, 1, 2, ..."""
     index = frame.index
     if index.nlevels > 1:
@@ -207,7 +211,7 @@ def read_text(path: Path) -> str:
     return text
 
 
-def read_xml(path: Path, what: str) -> Any:
+def read_xml(path: Path, what: str) -> Element:
     """Read the root of an XML file."""
     try:
         return ElementTree.fromstring(path.read_bytes())

@@ -132,9 +132,9 @@ class Kernel:
 
     def __init__(self, text: str) -> None:
         self.jit = kernel_from(text)
-        self.variants: dict[Any, Any] = {}
+        self.variants: dict[object, Any] = {}
 
-    def launch(self, kind: Any, grid: int, arguments: tuple[Any, ...], **constants: Any) -> None:
+    def launch(self, kind: object, grid: int, arguments: tuple[Any, ...], **constants: int) -> None:
         device = arguments[0].get_device()
         if device >= 0 and device != torch.cuda.current_device():
             with torch.cuda.device(device):
@@ -176,7 +176,7 @@ programs = Programs(Program)
 
 
 def run_kernel(
-    loss: "Loss", logits: Tensor, labels: Tensor, context: Any, scale: float, want_slope: bool
+    loss: "Loss", logits: Tensor, labels: Tensor, context: object, scale: float, want_slope: bool
 ) -> tuple[Tensor, Tensor | None]:
     """scale · sum, and scale · slope of every entry, in one pass."""
     program, tensors = programs.get(loss, logits, context), tensors_of(context)
@@ -234,6 +234,6 @@ def kernel_from(text: str) -> Any:
 
     name = f"<halftruth kernel {hash(text) & 0xFFFFFFFF:08x}>"
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
-    scope: dict[str, Any] = {"triton": triton, "tl": tl, "__name__": __name__}
+    scope: dict[str, object] = {"triton": triton, "tl": tl, "__name__": __name__}
     exec(compile(text, name, "exec"), scope)
     return scope["kernel"]

@@ -18,7 +18,7 @@ class once:
         self.name = compute.__name__
         self.__doc__ = compute.__doc__
 
-    def __get__(self, owner: Any, kind: type | None = None) -> Tensor:
+    def __get__(self, owner: object, kind: type | None = None) -> Tensor:
         value = self.compute(owner)
         setattr(owner, self.name, value)
         return value

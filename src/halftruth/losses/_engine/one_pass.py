@@ -42,7 +42,7 @@ def walk(
     loss: "Loss",
     logits: Tensor,
     labels: Tensor,
-    context: Any,
+    context: object,
     unit: str,
     want_slope: bool,
     scale: float = 1.0,
@@ -83,7 +83,7 @@ class LossTask(NamedTuple):
 
     loss: "Loss"
     labels: Tensor
-    context: Any
+    context: object
     unit: str
     scale: float
 
@@ -130,7 +130,7 @@ def measure(logits: Tensor, task: LossTask, want_slope: bool) -> tuple[Tensor, T
 
 
 def one_pass(
-    loss: "Loss", logits: Tensor, labels: Tensor, context: Any, unit: str, scale: float = 1.0
+    loss: "Loss", logits: Tensor, labels: Tensor, context: object, unit: str, scale: float = 1.0
 ) -> Tensor:
     """scale · the loss, summed over everything, per row or not at all (`unit` all, row, entry)."""
     if torch.compiler.is_compiling():
@@ -140,7 +140,7 @@ def one_pass(
     )
 
 
-def traced(loss: "Loss", logits: Tensor, labels: Tensor, context: Any, unit: str) -> Tensor:
+def traced(loss: "Loss", logits: Tensor, labels: Tensor, context: object, unit: str) -> Tensor:
     """The same without a custom node, for `torch.compile`, which fuses the operations."""
     z = logits.to(compute_dtype(logits))
     value, slope = loss.terms(

@@ -27,7 +27,7 @@ class Loop(NamedTuple):
     after: list[Line]
 
 
-def trace(loss: "Loss", logits: Tensor, context: Any) -> Tape:
+def trace(loss: "Loss", logits: Tensor, context: object) -> Tape:
     """Record the operations of a loss on a batch of this shape, ending in `value` and `slope`.
 
     Tensors of the context become symbols, so that the tape fits every context of their shapes.
@@ -77,10 +77,10 @@ def loops(lines: list[Line]) -> tuple[list[Line], list[Loop]]:
     return row_lines(0), [*found, Loop(entries(["value", "slope"]), [], [])]
 
 
-def settings(loss: "Loss") -> tuple[Any, ...]:
+def settings(loss: "Loss") -> tuple[object, ...]:
     """All plain attributes of a loss and of the losses inside it, on which a trace may depend."""
     kinds = (float, int, bool, str, type(None))
-    found: list[Any] = []
+    found: list[object] = []
     for module in loss.modules():
         found.append(type(module))
         found += [value for value in vars(module).values() if type(value) in kinds]
@@ -110,7 +110,7 @@ class Watched(nn.Module):
         Watched.changes += 1
 
 
-def kind_of_value(context: Any) -> Any:
+def kind_of_value(context: object) -> object:
     """The dtypes and shapes of a context, on which a program depends."""
     if type(context) is tuple:
         return tuple(map(kind_of_value, context))
@@ -119,18 +119,18 @@ def kind_of_value(context: Any) -> Any:
     raise Untraceable(f"a context with {type(context).__name__}")
 
 
-def tensors_of(context: Any) -> list[Tensor]:
+def tensors_of(context: object) -> list[Tensor]:
     """The tensors of a context, in the order in which `as_symbols` replaces them."""
     if type(context) is tuple:
         return [tensor for part in context for tensor in tensors_of(part)]
-    return [] if context is None else [context.contiguous()]
+    return [context.contiguous()] if isinstance(context, Tensor) else []
 
 
-def as_symbols(context: Any, tape: Tape) -> Any:
+def as_symbols(context: object, tape: Tape) -> object:
     """The same context with symbols instead of tensors."""
     if type(context) is tuple:
         return tuple(as_symbols(part, tape) for part in context)
-    return None if context is None else tape.symbol(context)
+    return tape.symbol(context) if isinstance(context, Tensor) else None
 
 
 class Known(NamedTuple):
@@ -140,19 +140,19 @@ class Known(NamedTuple):
     """
 
     changes: int
-    settings: tuple[Any, ...]
-    programs: dict[Any, Any]
+    settings: tuple[object, ...]
+    programs: dict[object, object]
 
 
 class Programs:
     """Programs of losses; a loss is traced again only after an attribute has changed."""
 
-    def __init__(self, build: Callable[[Tape], Any]) -> None:
+    def __init__(self, build: Callable[[Tape], object]) -> None:
         self.build = build
         # Not stored in the losses: a loss can be copied and pickled, a program cannot.
         self.known: WeakKeyDictionary[Loss, Known] = WeakKeyDictionary()
 
-    def get(self, loss: "Loss", logits: Tensor, context: Any) -> Any:
+    def get(self, loss: "Loss", logits: Tensor, context: object) -> Any:
         """The program for all batches of this shape and kind of context."""
         key = logits.shape, kind_of_value(context)
         known = self.known.get(loss)

@@ -14,12 +14,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, distributed
 from torch.nn.functional import pad
 
+T = TypeVar("T")
 # Gathers equally shaped tensors of all processes along the first dimension.
 Exchange = Callable[[Tensor], Tensor]
 PLACES = ("auto", "device", "host")
@@ -66,7 +67,7 @@ def has_several_processes() -> bool:
     )
 
 
-def gather_objects(own: Any) -> list[Any]:
+def gather_objects(own: T) -> list[T]:
     """The objects of all processes, ordered by rank; all processes must call this."""
     found: list[Any] = [None] * distributed.get_world_size()
     distributed.all_gather_object(found, own)

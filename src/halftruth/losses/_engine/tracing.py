@@ -15,7 +15,7 @@ from torch import Tensor
 from halftruth.losses._engine.logit import Logit, once
 
 # The line that a torch function records; filled below.
-RULES: dict[str, Callable[..., Any]] = {}
+RULES: dict[str, Callable[..., object]] = {}
 _DTYPES = {"float": torch.float32, "bool": torch.bool, "int": torch.int8}
 
 
@@ -52,7 +52,7 @@ class Tape:
         """Whether entries of a row are summed."""
         return any(line.sums for line in self.lines)
 
-    def operand(self, value: Any) -> tuple[str, str, bool]:
+    def operand(self, value: object) -> tuple[str, str, bool]:
         """(text, kind, whether it is one value per row) of an operand of an expression."""
         if isinstance(value, Symbol):
             return value.name, value.kind, value.row
@@ -77,6 +77,13 @@ class Tape:
         return Symbol(self, f"t{len(self.tensors) - 1}", kind, layout != "entry")
 
 
+def _operator(
+    text: str, kind: str = "float", turned: bool = False
+) -> Callable[["Symbol", object], "Symbol"]:
+    """A method of `Symbol` that records one operation with another operand."""
+    return lambda symbol, other: symbol._binary(text, other, kind, turned)
+
+
 class Symbol:
     """A placeholder for a tensor: operations on it are recorded on the tape."""
 
@@ -88,7 +95,9 @@ class Symbol:
         self.dtype = _DTYPES[kind]
         self.device, self.is_cpu = torch.device("meta"), False
 
-    def _binary(self, text: str, other: Any, kind: str = "float", turned: bool = False) -> "Symbol":
+    def _binary(
+        self, text: str, other: object, kind: str = "float", turned: bool = False
+    ) -> "Symbol":
         name, _, row = self.tape.operand(other)
         a, b = (name, self.name) if turned else (self.name, name)
         return self.tape.write(text.format(a=a, b=b), kind, self.row and row)
@@ -96,53 +105,25 @@ class Symbol:
     def _unary(self, text: str, kind: str = "float") -> "Symbol":
         return self.tape.write(text.format(a=self.name), kind, self.row)
 
-    def __add__(self, other: Any) -> "Symbol":
-        return self._binary("{a} + {b}", other)
-
-    def __sub__(self, other: Any) -> "Symbol":
-        return self._binary("{a} - {b}", other)
-
-    def __rsub__(self, other: Any) -> "Symbol":
-        return self._binary("{a} - {b}", other, turned=True)
-
-    def __mul__(self, other: Any) -> "Symbol":
-        return self._binary("{a} * {b}", other)
-
-    def __truediv__(self, other: Any) -> "Symbol":
-        return self._binary("{a} / {b}", other)
-
-    def __rtruediv__(self, other: Any) -> "Symbol":
-        return self._binary("{a} / {b}", other, turned=True)
+    __add__ = _operator("{a} + {b}")
+    __sub__ = _operator("{a} - {b}")
+    __rsub__ = _operator("{a} - {b}", turned=True)
+    __mul__ = _operator("{a} * {b}")
+    __truediv__ = _operator("{a} / {b}")
+    __rtruediv__ = _operator("{a} / {b}", turned=True)
+    __gt__ = _operator("{a} > {b}", "bool")
+    __ge__ = _operator("{a} >= {b}", "bool")
+    __lt__ = _operator("{a} < {b}", "bool")
+    __le__ = _operator("{a} <= {b}", "bool")
+    __eq__ = _operator("{a} == {b}", "bool")  # type: ignore[assignment]
+    __ne__ = _operator("{a} != {b}", "bool")  # type: ignore[assignment]
+    __and__ = _operator("{a} & {b}", "bool")
+    __or__ = _operator("{a} | {b}", "bool")
+    __hash__ = object.__hash__
+    __radd__, __rmul__ = __add__, __mul__
 
     def __pow__(self, other: float) -> "Symbol":
         return self._binary("tl.exp({b} * tl.log({a}))", float(other))
-
-    def __gt__(self, other: Any) -> "Symbol":
-        return self._binary("{a} > {b}", other, "bool")
-
-    def __ge__(self, other: Any) -> "Symbol":
-        return self._binary("{a} >= {b}", other, "bool")
-
-    def __lt__(self, other: Any) -> "Symbol":
-        return self._binary("{a} < {b}", other, "bool")
-
-    def __le__(self, other: Any) -> "Symbol":
-        return self._binary("{a} <= {b}", other, "bool")
-
-    def __eq__(self, other: Any) -> "Symbol":  # type: ignore[override]
-        return self._binary("{a} == {b}", other, "bool")
-
-    def __ne__(self, other: Any) -> "Symbol":  # type: ignore[override]
-        return self._binary("{a} != {b}", other, "bool")
-
-    def __and__(self, other: Any) -> "Symbol":
-        return self._binary("{a} & {b}", other, "bool")
-
-    def __or__(self, other: Any) -> "Symbol":
-        return self._binary("{a} | {b}", other, "bool")
-
-    __hash__ = object.__hash__
-    __radd__, __rmul__ = __add__, __mul__
 
     def __neg__(self) -> "Symbol":
         return self._unary("-{a}")
@@ -153,7 +134,7 @@ class Symbol:
     def __bool__(self) -> bool:
         raise Untraceable("a branch on values")
 
-    def __getitem__(self, rows: Any) -> "Symbol":
+    def __getitem__(self, rows: slice) -> "Symbol":
         if rows != slice(0, self.tape.rows):
             raise Untraceable("a part of the batch")
         return self
@@ -170,7 +151,7 @@ class Symbol:
         number.mask = self.name if self.kind == "bool" else None
         return number
 
-    def __getattr__(self, name: str) -> Callable[..., Any]:
+    def __getattr__(self, name: str) -> Callable[..., object]:
         # An in-place operation is a new line here: a symbol is never overwritten.
         if name.endswith("_") and name.strip("_") in RULES:
             return partial(RULES[name.strip("_")], self)
@@ -206,15 +187,19 @@ class Symbol:
 
     @classmethod
     def __torch_function__(
-        cls, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+        cls,
+        func: Callable[..., object],
+        types: object,
+        args: tuple[object, ...] = (),
+        kwargs: dict[str, object] | None = None,
+    ) -> object:
         rule = RULES.get(func.__name__.strip("_"))
         if rule is None:
             raise Untraceable(f"torch function {func.__name__}")
         return rule(*args, **(kwargs or {}))
 
 
-def _call(text: str, *values: Any) -> Symbol:
+def _call(text: str, *values: object) -> Symbol:
     """Record one line with the operands a, b, c."""
     tape = next(value for value in values if isinstance(value, Symbol)).tape
     operands = [tape.operand(value) for value in values]
@@ -276,14 +261,14 @@ class KernelLogit(Logit):
         return -self.log_q
 
 
-def _expm1(x: Any) -> Symbol:
+def _expm1(x: Symbol) -> Symbol:
     """By its series near 0, where exp(x) - 1 would cancel."""
     series = "{a} * (1.0 + {a} * (0.5 + {a} * (0.16666667 + {a} * (0.041666668 + {a} * "
     series += "(0.008333334 + {a} * (0.0013888889 + {a} * 0.0001984127))))))"
     return _call("tl.where(tl.abs({a}) < 0.4, {b}, tl.exp({a}) - 1.0)", x, _call(series, x))
 
 
-def _lerp(a: Any, b: Any, share: Any) -> Symbol:
+def _lerp(a: Symbol, b: Symbol, share: Symbol | float) -> Symbol:
     if isinstance(share, Symbol) and share.mask is not None:
         mask = Symbol(share.tape, share.mask, "bool", share.row)
         return _call("tl.where({a}, {b}, {c})", mask, b, a)
@@ -291,7 +276,7 @@ def _lerp(a: Any, b: Any, share: Any) -> Symbol:
     return _call(text, a, b, share)
 
 
-def _addcmul(a: Any, b: Any, c: Any, value: float = 1) -> Symbol:
+def _addcmul(a: Symbol, b: Symbol, c: Symbol, value: float = 1) -> Symbol:
     return a + (b * c if value == 1 else b * c * float(value))
 
 

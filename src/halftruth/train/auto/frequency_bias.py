@@ -1,10 +1,10 @@
 """Test whether frequent classes are named first, by two linear models of the same features."""
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from halftruth.data.splits import fold_of_rows
 from halftruth.labels import PRESENT, find_complete_rows
@@ -18,6 +18,7 @@ from halftruth.presence.propensity import (
 )
 from halftruth.train.ensemble.member_fits import apply_member
 from halftruth.train.ensemble.members import RIDGE, fit_linear_path
+from halftruth.train.ensemble.sparse_linear import WideRows
 
 # More rows take longer; with 3,000 rows of COCO features, chance still decides.
 _MOST_ROWS, _FEWEST_ROWS = 6_000, 200
@@ -26,7 +27,9 @@ _HALVES = 2
 _DRAWS = 2
 
 
-def find_frequency_bias(x: Any, labels: np.ndarray, seed: int = 0) -> LabelBias | None:
+def find_frequency_bias(
+    x: Tensor | WideRows, labels: np.ndarray, seed: int = 0
+) -> LabelBias | None:
     """Return the test on prepared features (N, D), or None where it cannot be made.
 
     Rows must show one class each: rows without a label have no information on the choice, and
@@ -52,7 +55,9 @@ def find_frequency_bias(x: Any, labels: np.ndarray, seed: int = 0) -> LabelBias 
     return replace(found, even=float(np.mean(even)))
 
 
-def _score_halves(x: Any, labels: np.ndarray, fold: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _score_halves(
+    x: Tensor | WideRows, labels: np.ndarray, fold: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """Out-of-sample logits of two linear models: equal propensities, and frequent classes first."""
     logits = np.zeros(labels.shape), np.zeros(labels.shape)
     given = torch.from_numpy(labels).to(x.device)

@@ -38,13 +38,13 @@ def collect_bias_facts(
     shown: np.ndarray,
     predicted: np.ndarray,
     test: LabelBias | None = None,
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Return what is known about the choice of labels, for result.json; {} if nothing was tested.
 
     labels, given: of all rows, with complete rows, and as shown at first (None: the same).
     shown, predicted: labels and decisions of rows that the model was not fitted on.
     """
-    facts: dict[str, Any] = {}
+    facts: dict[str, object] = {}
     if test is not None:
         numbers = {name: float(getattr(test, name)) for name in _NUMBERS}
         facts["frequent_first"] = {**numbers, "rows": int(test.rows), "found": bool(test.found)}
@@ -64,7 +64,7 @@ def collect_bias_facts(
 
 def list_extremes(
     classes: tuple[str, ...], shown: np.ndarray, total: np.ndarray
-) -> list[list[Any]]:
+) -> list[list[object]]:
     """The class that is shown most often and the one shown least often: name, shown, of how many.
 
     Only classes with enough rows; [] if there are not two of them.
@@ -86,7 +86,7 @@ def looks_biased(facts: dict[str, Any]) -> bool:
     return bool(facts.get("frequent_first", {}).get("found", False))
 
 
-def describe_bias(facts: dict[str, Any]) -> list[str]:
+def describe_bias(facts: dict[str, object]) -> list[str]:
     """Say in plain words whether labels look biased, how sure that is, and what would settle it."""
     if "frequent_first" not in facts or "preference" in facts:
         return describe_details(facts)
@@ -152,7 +152,7 @@ def _compare(extremes: list[list[Any]], where: str) -> str:
 
 
 def find_rows_to_label(
-    facts: dict[str, Any], labels: np.ndarray, probabilities: np.ndarray, seed: int = 0
+    facts: dict[str, object], labels: np.ndarray, probabilities: np.ndarray, seed: int = 0
 ) -> np.ndarray:
     """Return which of the rows, whose labels and P(present | x) are given, to label completely.
 

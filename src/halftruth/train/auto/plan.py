@@ -1,8 +1,6 @@
 """Which rows a plan holds out for validation."""
 
-from typing import Any
-
-from halftruth.labels import MANY_CLASSES
+from halftruth.labels import MANY_CLASSES, LabelMatrix
 from halftruth.train.config import AUTO, MANY_CLASSES_METHOD, Config
 
 # The share of validation rows of a model that is trained by epochs. More rows than `_HELD_OUT` cost
@@ -13,14 +11,14 @@ USUAL_VAL, _HELD_OUT = 0.2, 5_000
 _LEAST_SHARE, _MOST_SHARE = 0.02, 0.1
 
 
-def fits_many(config: Config, labels: Any) -> bool:
+def fits_many(config: Config, labels: LabelMatrix) -> bool:
     """Return whether the model of many classes is fitted instead of the ensemble."""
     if config.method == AUTO and config.on_features and config.fits_ensemble:
         return len(labels.classes) > MANY_CLASSES and labels.soft is None
     return config.method == MANY_CLASSES_METHOD
 
 
-def choose_val(config: Config, labels: Any) -> float:
+def choose_val(config: Config, labels: LabelMatrix) -> float:
     """Return the share of rows that is held out where no split column names validation rows."""
     if config.val is not None:
         return config.val

@@ -23,7 +23,7 @@ from halftruth.metrics import mean_roc_auc
 from halftruth.models import set_standardization
 from halftruth.train.build_models import build_head
 from halftruth.train.config import Config, ConfigError
-from halftruth.train.devices import OneProcess, count_processes, run_in_processes
+from halftruth.train.devices import Accelerator, OneProcess, count_processes, run_in_processes
 from halftruth.train.fit_head import HeadData, make_head_trainer
 from halftruth.train.inputs.batches import Features
 from halftruth.train.settings import parse_budget
@@ -78,7 +78,7 @@ def choose_settings(labels: np.ndarray, dim: int, *, teacher: bool = True) -> Ch
     return Choice({**method, **recipe}, [*reasons, reason], alternatives, 1 + len(PRIORS))
 
 
-def _choose_for_complete_labels(empty: float) -> tuple[dict[str, Any], list[str]]:
+def _choose_for_complete_labels(empty: float) -> tuple[dict[str, object], list[str]]:
     """Return cross-entropy, with the any-class term if many rows have no class, and the reason."""
     if empty < MANY_EMPTY:
         reason = "all labels are known, so no label has to be corrected: binary cross-entropy (bce)"
@@ -90,7 +90,7 @@ def _choose_for_complete_labels(empty: float) -> tuple[dict[str, Any], list[str]
     return {"method": "any-class", "options": {"base": "bce"}}, [reason]
 
 
-def _choose_for_missing_labels(teacher: bool) -> tuple[dict[str, Any], str]:
+def _choose_for_missing_labels(teacher: bool) -> tuple[dict[str, object], str]:
     """Return a method and the reason: a network memorises which labels are missing."""
     reason = (
         "an unknown label counts neither as present nor as absent, the model is only kept "
@@ -105,7 +105,7 @@ def _choose_for_missing_labels(teacher: bool) -> tuple[dict[str, Any], str]:
     )
 
 
-def _choose_recipe(rows: int, dim: int) -> tuple[dict[str, Any], str]:
+def _choose_recipe(rows: int, dim: int) -> tuple[dict[str, object], str]:
     """Choose learning rate, prior and epochs by the sizes alone."""
     rate = float(f"{0.04 / math.sqrt(dim):.2g}")
     recipe = {"ridge": RIDGE, "head_lr": rate, "head_epochs": 20, "epochs": 6, "select": "averaged"}
@@ -181,7 +181,7 @@ def search_settings(
     features: Tensor,
     labels: Tensor,
     rows: np.ndarray,
-    accelerator: Any,
+    accelerator: Accelerator,
     log: Callable[[str], None] = lambda text: None,
     groups: np.ndarray | None = None,
 ) -> tuple[Config, list[str]]:
@@ -239,7 +239,7 @@ def _score_setting(
     labels: Tensor,
     rows: np.ndarray,
     held: list[np.ndarray],
-    accelerator: Any = None,
+    accelerator: object = None,
 ) -> Score:
     """Return the mean scores of a configuration over the held-out parts."""
     process = OneProcess() if accelerator is None else accelerator
@@ -285,7 +285,7 @@ def make_trial(
     labels: Tensor,
     rows: np.ndarray,
     held: np.ndarray,
-    accelerator: Any,
+    accelerator: object,
 ) -> Trainer:
     """Return a stage that trains a head on the rows that are not held out."""
     train = np.setdiff1d(rows, held)

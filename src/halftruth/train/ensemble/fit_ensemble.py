@@ -3,13 +3,13 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from halftruth.data.wide_matrix import WideMatrix
+from halftruth.data.wide_matrix import Matrix, WideMatrix
 from halftruth.labels import find_unannotated
 from halftruth.models import Classifier
 from halftruth.models.ensemble import (
@@ -41,6 +41,9 @@ from halftruth.train.ensemble.preparation import choose_dense, fit_preparation
 from halftruth.train.ensemble.self_training import impute_unknown_labels
 from halftruth.train.ensemble.sparse_linear import WideFit
 from halftruth.train.inputs.batches import apply_in_blocks, to_dense
+
+if TYPE_CHECKING:
+    from halftruth.train.ensemble.sparse_linear import WideRows
 
 # With fewer rows, members cannot be compared: the linear member is used alone.
 FEW_ROWS = 20
@@ -109,7 +112,7 @@ class FittedEnsemble:
 
 
 def fit_ensemble(
-    features: Any,
+    features: Matrix,
     labels: np.ndarray,
     *,
     seed: int = 0,
@@ -302,7 +305,7 @@ def _fit_linear_alone(
     wide: WideFit | None = None,
 ) -> FittedEnsemble:
     """Return the linear member alone, and logits of layers that were fitted without a fold."""
-    inputs: Any = x if wide is None else wide.rows
+    inputs: Tensor | WideRows = x if wide is None else wide.rows
 
     def fit(rows: Tensor) -> nn.Module:
         some = (None if values is None else values[rows] for values in (weights, soft))

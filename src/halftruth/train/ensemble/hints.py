@@ -111,7 +111,7 @@ class HintWeights:
         combined = combined + (self.weight[:, None] * standard).sum(axis=0)
         return np.where(there.any(axis=0), combined, logits)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return plain lists, for JSON."""
         scales = [
             {"are_probabilities": s.are_probabilities, "mean": s.mean.tolist(),
@@ -190,7 +190,7 @@ def fit_hints(logits: np.ndarray, labels: np.ndarray, hints: Sequence[np.ndarray
 
 
 def _fit_class(
-    x: np.ndarray, y: np.ndarray, mean: np.ndarray, std: np.ndarray, shift: Any = 0.0
+    x: np.ndarray, y: np.ndarray, mean: np.ndarray, std: np.ndarray, shift: object = 0.0
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the coefficients of a logistic regression with a normal prior, and their covariance.
 

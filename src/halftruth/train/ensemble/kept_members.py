@@ -3,7 +3,7 @@
 import contextlib
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from halftruth import __version__
 from halftruth.models.ensemble import build_member, get_layout
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class KeptMembers:
     """The members that were fitted to the same data with the same settings."""
 
-    def __init__(self, run: Path, identity: Any, features: str, writes: bool = True) -> None:
+    def __init__(self, run: Path, identity: object, features: str, writes: bool = True) -> None:
         """`identity`, `features`: what members depend on; `writes`: whether to save new ones."""
         self.folder, self.writes = run / MEMBERS, writes
         self.key = digest(json.dumps([__version__, identity, features], default=str).encode())

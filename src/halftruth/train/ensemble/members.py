@@ -1,7 +1,7 @@
 """The members of the ensemble: how each is fitted to prepared features and incomplete labels."""
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -21,6 +21,9 @@ from halftruth.train.devices import OneProcess
 from halftruth.train.ensemble.solver import minimise
 from halftruth.train.fit_head import HeadData, make_head_trainer
 from halftruth.train.inputs.batches import Features
+
+if TYPE_CHECKING:
+    from halftruth.train.ensemble.sparse_linear import WideRows
 
 # Variances of the prior on linear weights: from noisy features to many exact ones.
 RIDGES = (0.125, 0.5, 2.0, 8.0, 32.0)
@@ -48,7 +51,7 @@ def find_propensity(labels: Tensor) -> np.ndarray | None:
 
 
 def fit_linear_path(
-    x: Any,
+    x: "Tensor | WideRows",
     labels: Tensor,
     ridges: tuple[float, ...] = RIDGES,
     weights: Tensor | None = None,
@@ -90,7 +93,7 @@ def fit_linear_path(
 
 
 def _fit_layer(
-    x: Any, target: Tensor, cell: Tensor, weight: Tensor, bias: Tensor, decay: float
+    x: "Tensor | WideRows", target: Tensor, cell: Tensor, weight: Tensor, bias: Tensor, decay: float
 ) -> tuple[Tensor, Tensor]:
     """Minimise the weighted cross-entropy of a linear layer plus decay ‖W‖²."""
     weight = weight.clone().requires_grad_()

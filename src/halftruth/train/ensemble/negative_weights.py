@@ -114,7 +114,7 @@ class ScoreSums:
 
 
 def fit_similar(
-    x: Any, labels: Tensor, fold: np.ndarray, weights: Tensor | None = None
+    x: object, labels: Tensor, fold: np.ndarray, weights: Tensor | None = None
 ) -> dict[int | None, np.ndarray]:
     """Return tables for classes that occur together: one per fold, and one of all rows (None).
 

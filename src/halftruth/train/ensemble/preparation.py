@@ -20,7 +20,7 @@ def fit_preparation(features: Any, one_scale: np.ndarray | None = None) -> list[
     return list(steps)
 
 
-def prepare_features(features: Any, one_scale: np.ndarray | None = None) -> Tensor:
+def prepare_features(features: object, one_scale: np.ndarray | None = None) -> Tensor:
     """Return features that are prepared for the members."""
     steps = fit_preparation(features, one_scale)
     return apply_in_blocks(nn.Sequential(*steps), features).float()

@@ -68,7 +68,7 @@ class _Product(torch.autograd.Function):
         return multiply_sparse(x, weight)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Any:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         return multiply_sparse(ctx.turned, gradient.contiguous()), None, None
 
 

@@ -8,14 +8,17 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from halftruth.data.wide_matrix import WideMatrix
+from halftruth.data.wide_matrix import Matrix, WideMatrix
 from halftruth.models.classifier import Standardize
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
 
 Rows = Iterable[np.ndarray]
 Raw = tuple[Tensor, Tensor]
@@ -70,7 +73,7 @@ class Features:
 class SparseFeatures(Features):
     """A sparse matrix of features: only the rows of a batch are made dense and standardised."""
 
-    def __init__(self, matrix: Any, scale: Standardize) -> None:
+    def __init__(self, matrix: "csr_matrix", scale: Standardize) -> None:
         self.matrix, self.scale = matrix, scale
 
     def load(self, batches: Rows, device: torch.device) -> Iterator[Raw]:
@@ -90,12 +93,12 @@ class WideFeatures(Features):
             yield make_sparse_tensor(self.matrix[rows]).to(device), torch.as_tensor(rows).to(device)
 
 
-def make_inputs(matrix: Any) -> Features:
+def make_inputs(matrix: Matrix) -> Features:
     """Return inputs with the rows of a dense or a wide matrix."""
     return WideFeatures(matrix) if isinstance(matrix, WideMatrix) else Features(matrix)
 
 
-def make_sparse_tensor(matrix: Any) -> Tensor:
+def make_sparse_tensor(matrix: "csr_matrix") -> Tensor:
     """Return a scipy CSR matrix as a sparse tensor of torch."""
     start, columns, values = (
         torch.from_numpy(np.require(part, requirements="W"))
@@ -292,14 +295,14 @@ def _mix_bits(number: int) -> int:
 # ---------------------------------------------------------------------- features in memory
 
 
-def standardize_inputs(X: Any, scale: Standardize) -> Features:
+def standardize_inputs(X: object, scale: Standardize) -> Features:
     """Return inputs with the standardised rows of a dense or sparse matrix."""
     if is_sparse(X):
         return SparseFeatures(X, scale)
     return Features(apply_in_blocks(scale, X).float())
 
 
-def fit_standardization(X: Any) -> Standardize:
+def fit_standardization(X: "np.ndarray | csr_matrix") -> Standardize:
     """Return the standardisation by means and deviations of the columns, in float64."""
     if is_sparse(X):
         from sklearn.utils.sparsefuncs import mean_variance_axis
@@ -331,7 +334,7 @@ def share_scale(scale: Standardize, columns: np.ndarray | None) -> Standardize:
 
 
 @torch.no_grad()
-def apply_in_blocks(module: nn.Module, X: Any) -> Tensor:
+def apply_in_blocks(module: nn.Module, X: "np.ndarray | csr_matrix") -> Tensor:
     """Return module(X) in float64, computed in blocks of rows."""
     head = getattr(module, "head", None)
     parts = _split_into_blocks(X, getattr(head, "most_rows", _ROWS_PER_BLOCK))
@@ -343,14 +346,14 @@ def apply_in_blocks(module: nn.Module, X: Any) -> Tensor:
     return torch.cat([module(torch.from_numpy(block)).double() for block in blocks])
 
 
-def _split_into_blocks(X: Any, size: int = _ROWS_PER_BLOCK) -> list[slice]:
+def _split_into_blocks(X: "np.ndarray | csr_matrix", size: int = _ROWS_PER_BLOCK) -> list[slice]:
     return [slice(at, at + size) for at in range(0, X.shape[0], size)]
 
 
-def is_sparse(values: Any) -> bool:
+def is_sparse(values: object) -> bool:
     return hasattr(values, "toarray")
 
 
-def to_dense(values: Any) -> Any:
+def to_dense(values: Any) -> np.ndarray:
     """Return a sparse matrix as a dense array, anything else unchanged."""
     return values.toarray() if is_sparse(values) else values

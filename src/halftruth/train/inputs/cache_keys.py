@@ -2,12 +2,11 @@
 
 import hashlib
 import json
-from typing import Any
 
 from halftruth.data import ImageStore
 
 
-def make_cache_key(*facts: Any) -> str:
+def make_cache_key(*facts: object) -> str:
     """Return a part of a file name that depends on all the facts."""
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
 

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,9 +19,12 @@ from halftruth.data.feature_columns import MATRIX, FeatureColumns, read_feature_
 from halftruth.data.features import find_rows, match_rows, refuse_labels
 from halftruth.data.table_encoder import TableEncoder
 from halftruth.data.text_encoder import TextEncoder
-from halftruth.data.wide_matrix import WideMatrix
+from halftruth.data.wide_matrix import Matrix, WideMatrix
 from halftruth.labels import LabelMatrix
 from halftruth.models.weights import ModelError
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
 
 JSON, ARRAYS = "encoder.json", "encoder.npz"
 # The folder with the tokenizer of a fine-tuned language model.
@@ -49,7 +52,7 @@ class FeatureEncoder:
         rows: np.ndarray,
         encoder: str | None = None,
         tuned: bool = False,
-        images: Any = None,
+        images: object = None,
         sampled: bool = False,
         wide: bool = False,
     ) -> FeatureEncoder:
@@ -88,7 +91,7 @@ class FeatureEncoder:
         sources: Sequence[FeatureColumns],
         texts: Sequence[str] | None = None,
         pictures: np.ndarray | None = None,
-    ) -> Any:
+    ) -> Matrix:
         """Return the (N, D) float32 matrix of some rows; `pictures`: the features of images.
 
         It is a NumPy array, or a `WideMatrix` where the encoder is wide.
@@ -114,7 +117,7 @@ class FeatureEncoder:
             return self._make_wide(blocks)
         return blocks[0] if len(blocks) == 1 else np.hstack(blocks)
 
-    def _make_wide(self, blocks: list[Any]) -> WideMatrix:
+    def _make_wide(self, blocks: list[np.ndarray | csr_matrix]) -> WideMatrix:
         """Return the columns of tables and images and all terms of the text as one matrix."""
         from scipy import sparse  # type: ignore[import-untyped]
 
@@ -174,7 +177,7 @@ class FeatureEncoder:
 
     def describe_exactly(self) -> str:
         """Return a text that differs for encoders that encode differently."""
-        tables: list[Any] = [table.to_json() for table in self.tables]
+        tables: list[object] = [table.to_json() for table in self.tables]
         tables += [] if self.images is None else [self.images.to_json()]
         if self.text is None:
             return json.dumps(tables)
@@ -229,7 +232,7 @@ class FeatureEncoder:
         return cls(tables, text, images, bool(values.get("wide", False)))
 
 
-def _load_text(values: dict[str, Any], folder: Path) -> Any:
+def _load_text(values: Mapping[str, object], folder: Path) -> object:
     if values["kind"] == "tokens":
         from halftruth.models.language_model import TextTokens
 
@@ -263,7 +266,9 @@ def read_sources(
     return [sources[0], *(_follow(source, sources[0]) for source in sources[1:])]
 
 
-def check_columns_exist(options: Mapping[str, Any], headers: Sequence[Sequence[str]]) -> None:
+def check_columns_exist(
+    options: Mapping[str, Sequence[str]], headers: Sequence[Sequence[str]]
+) -> None:
     """Refuse names of columns that none of several sources has."""
     names = [name for header in headers for name in header]
     for argument in ("drop_columns", "categorical"):
@@ -274,7 +279,7 @@ def check_columns_exist(options: Mapping[str, Any], headers: Sequence[Sequence[s
                 )
 
 
-def options_for(path: str | Path, options: dict[str, Any]) -> dict[str, Any]:
+def options_for(path: str | Path, options: dict[str, object]) -> dict[str, Any]:
     """The options that are meant for a file of this kind."""
     name = Path(path).name.lower()
     if ".arff" not in name:

@@ -26,7 +26,7 @@ from halftruth.data.readers.text_table import (
 )
 from halftruth.data.table_encoder import ColumnEncoder
 from halftruth.data.text_encoder import check_texts
-from halftruth.data.wide_matrix import WideMatrix
+from halftruth.data.wide_matrix import Matrix, WideMatrix
 from halftruth.labels import LabelMatrix
 from halftruth.models.classifier import Standardize
 from halftruth.reading import text_options
@@ -52,9 +52,14 @@ class NewRows:
     def __init__(self, encoder: FeatureEncoder) -> None:
         self.encoder, self.rows, self.empty = encoder, 0, 0
         # Per column: how many rows, and the first value.
-        self.unseen: dict[ColumnEncoder, tuple[int, Any]] = {}
+        self.unseen: dict[ColumnEncoder, tuple[int, object]] = {}
 
-    def encode(self, sources: Sequence[FeatureColumns], texts: Any = None, *more: Any) -> Any:
+    def encode(
+        self,
+        sources: Sequence[FeatureColumns],
+        texts: Sequence[str] | None = None,
+        *more: np.ndarray | None,
+    ) -> Matrix:
         """Return the matrix of a block of rows, and count them."""
         matrix = self.encoder.transform(sources, texts, *more)
         self.rows, self.empty = self.rows + len(matrix), self.empty + self._count_empty(matrix)
@@ -66,7 +71,7 @@ class NewRows:
                     self.unseen[one] = count + int(new.sum()), first
         return matrix
 
-    def _count_empty(self, matrix: Any) -> int:
+    def _count_empty(self, matrix: object) -> int:
         return int(self.encoder.find_empty(matrix).sum())
 
     def warn(self) -> None:
@@ -118,7 +123,7 @@ def read_inputs(
     labels: LabelMatrix,
     table: str | Path,
     features: Sequence[str | Path],
-    reading: Mapping[str, Any] | None = None,
+    reading: Mapping[str, object] | None = None,
     images: Any = None,
 ) -> tuple[list[FeatureColumns], list[str] | None, np.ndarray | None]:
     """Read the sources of features, the texts and the images of the rows of a label file, `table`.
@@ -146,7 +151,7 @@ def read_inputs(
     return sources, check_texts(texts, f"{table} column {config.text!r}"), pictures
 
 
-def read_texts(table: str | Path, column: str, reading: Mapping[str, Any]) -> list[str]:
+def read_texts(table: str | Path, column: str, reading: Mapping[str, object]) -> list[str]:
     """Return the texts of a table, which may be long."""
     cells = read_table(Path(table), **text_options(reading)).column(column, "text")
     return [str(cell) for cell in cells]
@@ -158,7 +163,7 @@ def read_run_features(
     labels: LabelMatrix,
     table: str | Path,
     features: Files | None = None,
-    reading: Mapping[str, Any] | None = None,
+    reading: Mapping[str, object] | None = None,
 ) -> Any:
     """Return the features of the rows of a label file, as a trained run needs them.
 
@@ -202,7 +207,7 @@ def encode(
     config: Config,
     encoder: FeatureEncoder,
     features: Any = None,
-    text: Any = None,
+    text: object = None,
     images: Any = None,
 ) -> Encoded:
     """Return the features of new rows as a trained run needs them, their ids and their texts.
@@ -302,7 +307,7 @@ def is_matrix(values: Any) -> bool:
     return not (len(values) and all(isinstance(path, str | Path) for path in values))
 
 
-def _to_floats(features: Any) -> Any:
+def _to_floats(features: object) -> object:
     """Return numbers in memory as float32; torch warns of arrays that cannot be written to."""
     if isinstance(features, WideMatrix):
         return features

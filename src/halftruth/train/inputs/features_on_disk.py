@@ -6,7 +6,6 @@ block of rows.
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -52,7 +51,7 @@ def encode_on_disk(
     values: np.ndarray,
     rows: np.ndarray,
     encoder: FeatureEncoder | None,
-    images: Any = None,
+    images: object = None,
 ) -> tuple[np.ndarray, FeatureEncoder, list[str] | None]:
     """Return the features of all rows as a memory map, the encoder, and the texts.
 
@@ -149,7 +148,7 @@ def _name_file(
     """The name of the file, which depends on everything that the features depend on."""
     from halftruth.data.shards import expand_all
 
-    facts: list[Any] = [str(encoder.describe_exactly())]
+    facts: list[object] = [str(encoder.describe_exactly())]
     for path in expand_all(config.features):
         stat = path.stat()
         facts.append([str(path.resolve()), stat.st_size, stat.st_mtime_ns])

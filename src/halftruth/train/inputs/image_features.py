@@ -92,7 +92,7 @@ class ImageFeatures:
         """16 hexadecimal digits that depend on the weights."""
         return digest_weights(self.model.backbone)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Return the part of the description that is text."""
         return {"backbone": self.backbone, "image_size": self.image_size, "digest": self.digest}
 

@@ -143,7 +143,7 @@ def _copy_to(device: torch.device, pixels: np.ndarray | None) -> Tensor:
     return copy
 
 
-def _return_unchanged(batch: Any) -> Any:
+def _return_unchanged(batch: object) -> object:
     return batch
 
 

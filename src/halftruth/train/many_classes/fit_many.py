@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from halftruth.data.wide_matrix import Matrix
 from halftruth.labels import PRESENT, UNKNOWN, SparseLabels
 from halftruth.models import Classifier
 from halftruth.models.ensemble import make_preparation
@@ -34,7 +35,7 @@ Log = Callable[[str], None]
 
 
 def fit_many_classes(
-    features: Any,
+    features: Matrix,
     labels: SparseLabels,
     train: np.ndarray,
     held: np.ndarray,
@@ -68,7 +69,7 @@ def fit_many_classes(
 
 
 def _fit_preparation(
-    features: Any, train: np.ndarray, seed: int, one_scale: np.ndarray | None
+    features: Matrix, train: np.ndarray, seed: int, one_scale: np.ndarray | None
 ) -> nn.Sequential:
     """Return the steps from raw to prepared features, fitted to a part of very many rows."""
     x = np.asarray(to_dense(features[draw(train, _SCALE_ROWS, seed)]), dtype=np.float64)
@@ -88,7 +89,7 @@ def _fit_preparation(
 
 
 @torch.no_grad()
-def prepare_rows(prepare: nn.Module, features: Any, rows: np.ndarray) -> Tensor:
+def prepare_rows(prepare: nn.Module, features: Matrix, rows: np.ndarray) -> Tensor:
     """Return the prepared features of some rows in float32."""
     x = np.array(to_dense(features[rows]), dtype=np.float64)
     return prepare(torch.from_numpy(x)).float()
@@ -99,7 +100,7 @@ def prepare_rows(prepare: nn.Module, features: Any, rows: np.ndarray) -> Tensor:
 
 @torch.no_grad()
 def fit_sampled_linear(
-    features: Any,
+    features: Matrix,
     labels: SparseLabels,
     train: np.ndarray,
     prepare: nn.Module,
@@ -208,7 +209,7 @@ class _LazyAdam:
 
 
 def _assemble(
-    features: Any,
+    features: Matrix,
     labels: SparseLabels,
     train: np.ndarray,
     prepare: nn.Sequential,
@@ -242,7 +243,7 @@ def _assemble(
 
 @torch.no_grad()
 def _find_share(
-    head: ManyClassHead, features: Any, labels: SparseLabels, held: np.ndarray, seed: int
+    head: ManyClassHead, features: Matrix, labels: SparseLabels, held: np.ndarray, seed: int
 ) -> float:
     """Return the share of the neighbours with the highest precision at 1, 3 and 5."""
     held = draw(held, max(_TUNING_CELLS // labels.classes, 100), seed)
@@ -267,7 +268,7 @@ def draw(rows: np.ndarray, most: int, seed: int = 0) -> np.ndarray:
 
 @torch.no_grad()
 def score_blocks(
-    head: ManyClassHead, features: Any, rows: np.ndarray
+    head: ManyClassHead, features: Matrix, rows: np.ndarray
 ) -> Iterator[tuple[np.ndarray, Tensor]]:
     """Yield blocks of rows with their logits, (B, K)."""
     for some, x in prepared_blocks(head, features, rows):
@@ -275,7 +276,7 @@ def score_blocks(
 
 
 def prepared_blocks(
-    head: ManyClassHead, features: Any, rows: np.ndarray
+    head: ManyClassHead, features: Matrix, rows: np.ndarray
 ) -> Iterator[tuple[np.ndarray, Tensor]]:
     """Yield blocks of rows with their prepared features."""
     size = head.most_rows

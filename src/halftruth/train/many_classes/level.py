@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from halftruth.data import Splits
+from halftruth.data.wide_matrix import Matrix
 from halftruth.labels import PRESENT, UNKNOWN, SparseLabels
 from halftruth.models import Classifier
 from halftruth.models.many_classes import ManyClassHead
@@ -78,7 +79,7 @@ class HeldOutScores:
 
 @torch.no_grad()
 def score_held_out(
-    head: ManyClassHead, features: Any, labels: SparseLabels, rows: np.ndarray
+    head: ManyClassHead, features: Matrix, labels: SparseLabels, rows: np.ndarray
 ) -> HeldOutScores:
     """Score rows that the model was not fitted on, in blocks."""
     count = labels.classes
@@ -114,7 +115,7 @@ def score_held_out(
 
 def fit_shared_decisions(
     model: Classifier,
-    features: Any,
+    features: Matrix,
     labels: SparseLabels,
     splits: Splits,
     config: Config,

@@ -1,10 +1,9 @@
 """Metrics of many classes, by blocks of rows and of classes: no (N, K) matrix is needed."""
 
-from typing import Any
-
 import numpy as np
 import torch
 
+from halftruth.data.wide_matrix import Matrix
 from halftruth.labels import PRESENT, SparseLabels
 from halftruth.metrics import average_precision
 from halftruth.metrics.by_blocks import RowBlockMetrics
@@ -18,7 +17,7 @@ _CLASS_BLOCK = 10_000_000
 
 def measure_by_blocks(
     head: ManyClassHead,
-    features: Any,
+    features: Matrix,
     rows: np.ndarray,
     labels: SparseLabels,
     curves: tuple[np.ndarray, np.ndarray],
@@ -51,7 +50,7 @@ def measure_by_blocks(
 
 @torch.no_grad()
 def _measure_average_precision(
-    head: ManyClassHead, features: Any, rows: np.ndarray, labels: SparseLabels
+    head: ManyClassHead, features: Matrix, rows: np.ndarray, labels: SparseLabels
 ) -> np.ndarray:
     """(K,) the AP per class, by blocks of classes; NaN without a PRESENT label."""
     some, count = labels.select(rows), labels.classes

@@ -1,7 +1,5 @@
 """The scores of another model: nothing is trained, and everything else is as in any run."""
 
-from typing import Any
-
 import numpy as np
 import torch
 
@@ -25,7 +23,7 @@ class GivenScoresPlan(Plan):
         return FittedModel(model, Features(work.task.features), rows, best)
 
 
-def _take_scores(work: Work) -> tuple[Classifier, dict[str, Any]]:
+def _take_scores(work: Work) -> tuple[Classifier, dict[str, object]]:
     """Return the model, and what its checkpoint has beside."""
     scores, rows = work.task.features, work.task.splits.train
     assert scores is not None

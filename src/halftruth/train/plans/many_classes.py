@@ -63,7 +63,7 @@ class ManyClassesPlan(Plan):
         reference: Any = labels if task.truth is None else task.truth
         complete = reference.rest == ABSENT and not (reference.codes == UNKNOWN).any()
         result = make_result(config, task, fitted.facts, probabilities, decisions, shown)
-        columns: dict[str, Any] = {
+        columns: dict[str, object] = {
             "class": list(task.classes), "threshold": result.thresholds, "train_present": shown
         }  # fmt: skip
         curves = probabilities.offset, probabilities.slope
@@ -89,7 +89,7 @@ class ManyClassesPlan(Plan):
         return result
 
 
-def fit_to_run(work: Work) -> tuple[Classifier, dict[str, Any]]:
+def fit_to_run(work: Work) -> tuple[Classifier, dict[str, object]]:
     """Fit the model of many classes; return it and what its checkpoint has beside."""
     task, labels = work.task, work.task.labels
     model = fit_many_classes(

@@ -1,7 +1,7 @@
 """The interface of a plan, the data of a run in and a fitted model out, and what plans share."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -137,7 +137,7 @@ class Work:
         return Checkpoints(self.folder, self.accelerator, self.identity)
 
     def fit_at_once(
-        self, stage: str, fit: Callable[[], tuple[Classifier, dict[str, Any]]]
+        self, stage: str, fit: Callable[[], tuple[Classifier, Mapping[str, object]]]
     ) -> dict[str, Any]:
         """Fit a model that is not trained by epochs, unless it is saved; return its checkpoint."""
         self.begin()

@@ -1,6 +1,6 @@
 """The stages of a network: the head on extracted features, the whole network, or both."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
@@ -34,7 +34,7 @@ class Stages:
     stop_asked: Callable[[], bool]
     teacher: Teacher | None = None
     # Fits an ensemble to features before training; with `quality` best, it is averaged with.
-    fit_frozen: Callable[[Tensor], tuple[Classifier, dict[str, Any]]] | None = None
+    fit_frozen: Callable[[Tensor], tuple[Classifier, dict[str, object]]] | None = None
 
     def train(self, model: Classifier, inputs: Inputs) -> Progress:
         """Run all stages, from the checkpoint on if there is one."""
@@ -128,7 +128,7 @@ class Stages:
             teacher=self.teacher,
         )
 
-    def _transfer_head(self, stage: Trainer, model: Classifier) -> dict[str, Any]:
+    def _transfer_head(self, stage: Trainer, model: Classifier) -> dict[str, object]:
         """Move the best head of the first stage to the backbone: the best model so far."""
         best = stage.best()
         epoch = int(best["epoch"])
@@ -201,7 +201,7 @@ class Stages:
         stage: Trainer,
         model: Classifier,
         start: dict[str, Tensor],
-        fit: Callable[[Tensor], tuple[Classifier, dict[str, Any]]],
+        fit: Callable[[Tensor], tuple[Classifier, Mapping[str, object]]],
     ) -> None:
         """Average the network with an ensemble on frozen features, if that scores better.
 

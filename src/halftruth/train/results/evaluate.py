@@ -1,6 +1,7 @@
 """Evaluate a trained run: on a label file, or on the rows it was not fitted on."""
 
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,6 +11,7 @@ import pandas as pd
 from halftruth.data import DataError
 from halftruth.data.check import question_features
 from halftruth.data.errors import some
+from halftruth.data.wide_matrix import Matrix
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix
 from halftruth.metrics import average_precision, propensities
 from halftruth.metrics.counts import UndefinedMetricWarning
@@ -72,12 +74,12 @@ def evaluate(
     *,
     images: ImageSource | None = None,
     features: Files | None = None,
-    hints: Any = None,
+    hints: object = None,
     split: str | None = None,
-    reading: dict[str, Any] | None = None,
+    reading: Mapping[str, object] | None = None,
     decide: str | None = None,
     unknown: str = "estimate",
-    **options: Any,
+    **options: object,
 ) -> Evaluation:
     """Return a run's scores on a label file, with the decisions of training or another rule.
 
@@ -137,7 +139,7 @@ def evaluate(
 
 
 def _measure_by_blocks(
-    run: TrainedRun, given: LabelMatrix, rows: np.ndarray, matrix: Any, decisions: Decisions
+    run: TrainedRun, given: LabelMatrix, rows: np.ndarray, matrix: Matrix, decisions: Decisions
 ) -> Evaluation:
     """Measure thousands of classes; unknown labels count as absent, as the basis says."""
     if run.result is None:
@@ -168,7 +170,7 @@ def _list_left_out(run: TrainedRun, decisions: Decisions) -> list[str]:
 
 
 def _score_known(
-    p: np.ndarray, decisions: Decisions, labels: np.ndarray, **options: Any
+    p: np.ndarray, decisions: Decisions, labels: np.ndarray, **options: object
 ) -> tuple[str, dict[str, float]]:
     """Metrics on known labels, of the classes that have present and absent ones, if any."""
     both = (labels == PRESENT).any(axis=0) & (labels == ABSENT).any(axis=0)
@@ -205,8 +207,8 @@ def _score_file(
     images: ImageSource | None,
     features: Files | None,
     split: str | None,
-    reading: dict[str, Any] | None,
-    hints: Any = None,
+    reading: Mapping[str, object] | None,
+    hints: object = None,
 ) -> tuple[np.ndarray, Scores, int, np.ndarray | None]:
     """The labels of the chosen rows of a file, and the run's scores of them.
 
@@ -242,8 +244,8 @@ def _score_file(
 
 
 def _read_rows(
-    run: TrainedRun, labels: Path, split: str | None, reading: dict[str, Any] | None
-) -> tuple[LabelMatrix, np.ndarray, dict[str, Any]]:
+    run: TrainedRun, labels: Path, split: str | None, reading: Mapping[str, object] | None
+) -> tuple[LabelMatrix, np.ndarray, dict[str, object]]:
     """Return the labels of a file, the chosen rows, and how the file was read."""
     options = {**find_reading_options(run.config, labels), **(reading or {})}
     given = read_label_rows(run.config, labels, options, run.shares_curve).ignore_weightless()

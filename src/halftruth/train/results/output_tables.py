@@ -14,7 +14,7 @@ from halftruth.data.readers.label_lists import join_names
 from halftruth.train.run_folder import replace_file
 
 
-def escape_formula(cell: Any) -> Any:
+def escape_formula(cell: object) -> Any:
     """Return a text that a spreadsheet would run as a formula with an apostrophe before it.
 
     >>> escape_formula("=1+1.jpg"), escape_formula("a.jpg")
@@ -60,7 +60,7 @@ def make_prediction_table(
         if top < 1:
             raise DataError(f"top (--top): expected at least 1, got {top}")
         best = np.argsort(-scores, axis=1, kind="stable")[:, :top]
-        columns: dict[str, Any] = {
+        columns: dict[str, Sequence[object] | np.ndarray] = {
             "item": list(items),
             "labels": [join_names(list(names[row])) for row in chosen],
             "top": [join_names(list(names[row])) for row in best],

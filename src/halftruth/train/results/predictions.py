@@ -13,7 +13,7 @@ from halftruth.train.results.output_tables import TableWriter, avoid_names, make
 from halftruth.train.results.trained_run import TrainedRun, open_run
 
 
-def predict(run: TrainedRun | str | Path, source: Any = None, **options: Any) -> pd.DataFrame:
+def predict(run: TrainedRun | str | Path, source: object = None, **options: Any) -> pd.DataFrame:
     """Return `TrainedRun.predict(source, **options)` of a run or of the run in a folder."""
     return open_run(run).predict(source, **options)
 
@@ -63,7 +63,7 @@ def decide_again(
 
 
 def write_predictions(
-    run: TrainedRun | str | Path, path: Path, source: Any = None, **options: Any
+    run: TrainedRun | str | Path, path: Path, source: object = None, **options: Any
 ) -> tuple[int, list[tuple[str, str]]]:
     """Write the table of `predict` as CSV or Parquet; return (rows, bad images).
 

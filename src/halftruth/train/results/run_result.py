@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -136,7 +136,7 @@ class Result:
         else:
             self.counting_unknown_as_absent[part] = found
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         values = {**vars(self), "folder": str(self.folder), "classes": list(self.classes)}
         del values["details"], values["files"]
         return values
@@ -264,7 +264,7 @@ def evaluate_run(
     probabilities, decisions, present = decide_without_complete_labels(config, task, given, bias)
     scores = {part: probabilities(values) for part, values in logits.items()}
     # As per epoch, and as in the papers: of the sigmoid, before calibration.
-    histograms: dict[str, Any] = {
+    histograms: dict[str, object] = {
         part: count_class_histograms(
             sigmoid(logits[part]),
             task.labels.values[at],
@@ -440,7 +440,10 @@ def make_class_table(
     is NaN where nothing was predicted.
     """
     limits = np.where(decisions.predicted, decisions.thresholds, 1.0)
-    columns: dict[str, Any] = {"class": list(task.classes), "threshold": limits}
+    columns: dict[str, Sequence[object] | np.ndarray] = {
+        "class": list(task.classes),
+        "threshold": limits,
+    }
     for part, at in {"train": task.splits.train, **parts}.items():
         columns[f"{part}_present"] = (task.labels.values[at] > 0).sum(axis=0)
         if task.truth is not None:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,7 +20,7 @@ from halftruth.data.hints import list_hints, read_hints
 from halftruth.data.images import GivenImage, open_images
 from halftruth.data.memory import check_memory
 from halftruth.data.transforms import Augment
-from halftruth.data.wide_matrix import WideMatrix
+from halftruth.data.wide_matrix import Matrix, WideMatrix
 from halftruth.labels import LabelMatrix
 from halftruth.models import Classifier
 from halftruth.presence.decisions import Decisions, Rule, parse_rule
@@ -64,7 +64,7 @@ from halftruth.train.settings import SETTINGS
 _BLOCK_BYTES = 256 << 20
 
 ImageSource = GivenImage | Sequence[GivenImage]
-FeatureSource = Files | np.ndarray | pd.DataFrame | Sequence[Sequence[float]]
+FeatureSource = Files | Matrix | pd.DataFrame | Sequence[Sequence[float]]
 
 
 @dataclass
@@ -241,15 +241,15 @@ class TrainedRun:
 
     def predict(
         self,
-        source: Any = None,
+        source: object = None,
         *,
         images: ImageSource | None = None,
         features: FeatureSource | None = None,
-        text: Any = None,
+        text: object = None,
         items: Sequence[str] | None = None,
         bad_images: str = "skip",
         workers: int | None = None,
-        hints: Any = None,
+        hints: object = None,
         decide: str | None = None,
         raw: bool = False,
         labels_per_row: float | None = None,
@@ -299,15 +299,15 @@ class TrainedRun:
 
     def score(
         self,
-        source: Any = None,
+        source: object = None,
         *,
         images: ImageSource | None = None,
         features: FeatureSource | None = None,
-        text: Any = None,
+        text: object = None,
         items: Sequence[str] | None = None,
         bad_images: str = "skip",
         workers: int | None = None,
-        hints: Any = None,
+        hints: object = None,
     ) -> Scores:
         """Return the probabilities behind `predict`, and the images that could not be read.
 
@@ -324,7 +324,12 @@ class TrainedRun:
         return self._with_hints(join_scores(blocks), hints)
 
     def score_parts(
-        self, source: Any = None, *, hints: Any = None, items: Any = None, **given: Any
+        self,
+        source: object = None,
+        *,
+        hints: object = None,
+        items: Sequence[str] | None = None,
+        **given: Any,
     ) -> Iterator[Scores]:
         """Yield scores in blocks of rows; all at once with hints and `items`, which name all."""
         if hints or items is not None or self.config.hints:
@@ -334,11 +339,11 @@ class TrainedRun:
 
     def score_blocks(
         self,
-        source: Any = None,
+        source: object = None,
         *,
         images: ImageSource | None = None,
         features: FeatureSource | None = None,
-        text: Any = None,
+        text: object = None,
         bad_images: str = "skip",
         workers: int | None = None,
     ) -> Iterator[Scores]:
@@ -361,7 +366,7 @@ class TrainedRun:
                 done += len(part)
 
     def _sort_inputs(
-        self, source: Any, images: Any, features: Any, text: Any, bad_images: str
+        self, source: object, images: object, features: object, text: object, bad_images: str
     ) -> dict[str, Any]:
         """Return the inputs by kind; those that the run was not trained on are refused."""
         if bad_images not in ("skip", "fail"):
@@ -395,7 +400,7 @@ class TrainedRun:
             )
         return given
 
-    def _with_hints(self, scores: Scores, hints: Any) -> Scores:
+    def _with_hints(self, scores: Scores, hints: object) -> Scores:
         """Combine the scores of the model with hints, as in training."""
         record = (self.result or {}).get("hints")
         sources = list_hints(hints)
@@ -428,8 +433,8 @@ class TrainedRun:
         paths: Files | None,
         labels: LabelMatrix,
         table: str | Path | None = None,
-        reading: dict[str, Any] | None = None,
-    ) -> np.ndarray:
+        reading: Mapping[str, object] | None = None,
+    ) -> Matrix:
         """Return the matrix of features of the rows of a label file, as in training.
 
         `paths`: files of features, those of training by default. `table`: the label file, which has
@@ -443,8 +448,8 @@ class TrainedRun:
         labels: LabelMatrix,
         rows: np.ndarray,
         *,
-        matrix: Any = None,
-        images: Any = None,
+        matrix: object = None,
+        images: object = None,
     ) -> np.ndarray:
         """Return the place of rows of a label file among those of `held_out`; −1 if they have none.
 
@@ -469,7 +474,7 @@ class TrainedRun:
         files = all(isinstance(one, str | Path) for one in given)
         return files and [*map(_locate, given)] == [*map(_locate, self.config.images)]
 
-    def use_held_out(self, scores: Scores, place: np.ndarray, hints: Any = None) -> Scores:
+    def use_held_out(self, scores: Scores, place: np.ndarray, hints: object = None) -> Scores:
         """Return scores where rows of `held_out` have those of a model not fitted on them.
 
         `place`: see `find_held_out`; `hints`: those that the scores were made with.
@@ -486,7 +491,7 @@ class TrainedRun:
 
     def _score_matrix(
         self,
-        matrix: Any,
+        matrix: Matrix,
         ids: np.ndarray | None,
         names: list[str] | None = None,
         texts: list[str] | None = None,
@@ -510,7 +515,7 @@ class TrainedRun:
             f"scores of {len(names):,} rows x {len(self.classes):,} classes",
             "predict to a file, or with top= (--top), which score rows in blocks",
         )
-        if self.encoder.is_plain:
+        if self.encoder.is_plain and not isinstance(matrix, WideMatrix):
             warn_of_far_columns(self.model, matrix, stacklevel=5)
         logits = self._logits(make_inputs(matrix), np.arange(len(matrix)))
         scores = self._make_scores(names, logits, [])

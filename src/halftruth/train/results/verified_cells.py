@@ -7,7 +7,6 @@ with known probabilities), in the order of the plan. plan.json has the probabili
 import hashlib
 import json
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -153,8 +152,3 @@ def estimate_run(run: TrainedRun, decisions: Decisions | None = None) -> tuple[E
         return scores.before, 0
     answers = scores.read_answers()
     return scores.estimate(answers), int(np.count_nonzero(answers))
-
-
-def has_verified_cells(folder: Path) -> bool:
-    """Return whether people have verified cells of the run in this folder."""
-    return (folder / VERIFICATION / PLAN).exists()

@@ -1,0 +1,108 @@
+"""The tables of the documents follow from the result files in benchmarks/results."""
+
+import re
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from halftruth.bench.cells import of_same_setup
+from halftruth.bench.paper_items import find_item, grids, last_records, make_sweeps
+from halftruth.bench.papers import find_published
+from halftruth.bench.result_tables import REFERENCES, correlation, summarise, table
+from halftruth.bench.results import read_results
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "benchmarks" / "results"
+DOCS = {name: (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
+        for name in ("benchmarks", "papers")}  # fmt: skip
+COMMANDS = re.findall(
+    r"^\| `(\d{3}) --(table|figure) (\w+) --form ([\w-]+)` \|", DOCS["benchmarks"], re.MULTILINE
+)
+HEADLINE = RESULTS / "voc-headline-frozen.jsonl"
+
+
+def of_the_form(command):
+    paper, kind, number, form = command
+    item = find_item(paper, kind.title(), number)
+    cells = [cell for grid in grids(item, Path("nowhere"), form=form) for cell in grid.cells()]
+    return item, of_same_setup(read_results(RESULTS / f"{form}.jsonl"), cells)
+
+
+def line_of(command) -> str:
+    """The row of docs/benchmarks.md: the best three rows and the last, and rank correlation."""
+    item, records = of_the_form(command)
+    paper, kind, number, form = command
+    metric = item.values["metrics"][0]
+    found = summarise(records, [metric], source=item.source)
+    if "vary" in item.values:
+        text = describe_sweep(item, form, found)
+    else:
+        named = found.replace({"method": item.names}).sort_values("mean", ascending=False)
+        rows = [f"{row.method} {row.mean:.1f}" for row in named.itertuples()]
+        skipped = [f"... ({len(rows)} rows)"] if len(rows) > 4 else []
+        text = ", ".join([*rows[:3], *skipped, *rows[max(3, len(rows) - 1) :]])
+        if (both := correlation(found)) is not None:
+            text += f"; rank correlation {both[0]:.2f}"
+    return (
+        f"| `{paper} --{kind} {number} --form {form}` | {item.names.get(metric, metric)}: {text} |"
+    )
+
+
+def describe_sweep(item, form, found) -> str:
+    swept = {row for sweep in make_sweeps(item, form, None)[form]
+             for rows in sweep.rows.values() for row in rows.values()}  # fmt: skip
+    inside = found[found["method"].isin(swept)].sort_values("mean")
+    lines = found[~found["method"].isin(swept)].replace({"method": item.names})
+    others = "".join(f"; {row.method} {row.mean:.2f}" for row in lines.itertuples())
+    low, high = inside["mean"].iloc[[0, -1]]
+    return f"{low:.2f} to {high:.2f} over {len(inside)} settings{others}"
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_a_line_of_the_small_forms_follows_from_its_file(command):
+    expected = line_of(command)
+    assert expected in DOCS["benchmarks"], f"the line should be\n{expected}"
+
+
+def test_every_small_form_of_a_table_is_listed():
+    assert len(COMMANDS) > 10
+
+
+def orders() -> pd.DataFrame:
+    """Rank correlation of the comparison with the column of each paper that has one."""
+    found, rows = summarise(read_results([HEADLINE])), []
+    for source in ("Zhou", "Chen", "Zhang", "LASD"):
+        published = [find_published(("voc2012", "single", name, "mAP"), source)
+                     for name in found["method"]]  # fmt: skip
+        column = found.assign(published=[n.value if n else None for n in published])
+        column = column[~column["method"].isin(REFERENCES)].astype({"published": float})
+        if (both := correlation(column)) is not None:
+            rows.append((source, both[0], both[1]))
+    return pd.DataFrame(rows, columns=["paper", "correlation", "methods"])
+
+
+def test_the_comparison_of_all_methods_follows_from_its_file():
+    assert table(read_results([HEADLINE])).strip() in DOCS["papers"]
+    for paper, value, methods in orders().itertuples(index=False):
+        assert f"{paper} {value:.2f} ({methods} methods)" in DOCS["papers"]
+
+
+def test_the_files_are_compact():
+    assert sum(path.stat().st_size for path in RESULTS.rglob("*")) < 2_000_000
+
+
+def test_the_precision_of_pseudo_labels_follows_from_its_files():
+    folders = sorted((RESULTS / "001-table-6").iterdir())
+    names = find_item("001", "Table", "6").values["records"]
+    cells = last_records({"voc-images": folders}, names, {"voc-images": "voc2012"}).split("\n")[-1]
+    precision, published, recall = (cell.strip() for cell in cells.split("|")[3:6])
+    text = f"precision of {precision} % (published {published}) and a recall of {recall} %"
+    assert text in DOCS["benchmarks"]
+
+
+def test_a_run_of_another_item_is_a_row_here_too():
+    """Table III has the row of full labels that Table 7 of paper 001 trained, as left-40."""
+    _, records = of_the_form(("003", "table", "III", "voc-few"))
+    assert "complete" in {record["method"] for record in records}
+    assert {record["column"] for record in records} == {"left-40"}
