@@ -160,5 +160,7 @@ def test_soft_labels_take_the_complete_ones_where_they_were_unknown(tmp_path):
 def test_complete_labels_that_contradict_the_label_file_are_refused(tmp_path):
     labels = LabelMatrix(np.array([[1, 0], [0, 1]], np.int8), ("cat", "dog"), np.array(["a", "b"]))
     (tmp_path / "complete.csv").write_text("image,cat,dog\na,0,1\n")
-    with pytest.raises(DataError, match=r"in 1 labels: 'cat' of .*'a'.* is present in the label"):
+    with pytest.raises(
+        DataError, match=r"in 1 labels: 'cat' of a, for instance, is present in the label"
+    ):
         add_complete_rows(labels, tmp_path / "complete.csv")

@@ -11,6 +11,7 @@ from halftruth import HalftruthClassifier, fit
 from halftruth.cli.app import app
 from halftruth.data import DataError
 from halftruth.train.label_priors import parse_label_priors
+from halftruth.train.results.run_result import Result
 
 NAMES = ("cat", "dog", "frog")
 
@@ -138,3 +139,18 @@ def test_rows_of_one_item_stay_in_one_part(tmp_path, capsys):
     assert len(held)
     assert (count == 4).all()
     assert result.folder == tmp_path / "run"
+
+
+@pytest.mark.parametrize(
+    ("reason", "low", "text"),
+    [("", 1.0, "labels per row: 1.50 (1.00 to 2.00)"),
+     ("no ranking", 1.0, "labels per row: not known (1.00 to 2.00)"),
+     ("no ranking", 2.0, "labels per row: 1.50 (2.00 to 2.00)")],
+)  # fmt: skip
+def test_the_level_of_a_result_in_words(tmp_path, reason, low, text):
+    level = {"labels_per_row": [1.5, low, 2.0], "not_known": reason}
+    found = Result(
+        folder=tmp_path, method="bce", classes=("a", "b"), best_stage="all", best_epoch=1,
+        thresholds=[0.5, 0.5], probabilities=level,
+    )  # fmt: skip
+    assert text in found.describe()

@@ -104,12 +104,21 @@ def fit_curve(
     offset = torch.logit(target.mean(dim=0), eps=1e-4).requires_grad_()
 
     def loss() -> Tensor:
-        logits = (common + own).exp() * z + offset
+        logits = _slope(common + own) * z + offset
         value = F.binary_cross_entropy_with_logits(logits, target, cell, reduction="sum")
         return value + _CLASS_PRIOR / 2 * own.square().sum() + 0.1 * offset.square().sum()
 
     minimise([common, own, offset], lambda: loss() / len(target), _STEPS)
-    return (common + own).exp().detach(), offset.detach()
+    return _slope(common + own).detach(), offset.detach()
+
+
+def _slope(logarithm: Tensor) -> Tensor:
+    """Bounded: of scores that know nothing, a step may go so far that nothing finite is left.
+
+    >>> bool(_slope(torch.tensor(200.0)).isfinite())
+    True
+    """
+    return logarithm.clamp(max=8.0).exp()
 
 
 def _draw_cells(rows: int, classes: int) -> Tensor:
