@@ -41,6 +41,6 @@ def test_the_first_page_works_as_it_is_written(tmp_path, monkeypatch, capsys):
     complete = pd.read_csv("complete.csv")
     classes = ["beach", "city", "forest", "people"]
     added = (after[classes] == 1) & (before[classes] == 0)
-    # 88 labels are added, 93 % of them correct.
-    assert 70 < added.to_numpy().sum() < 110
-    assert (complete[classes].to_numpy()[added.to_numpy()] == 1).mean() > 0.87
+    # 66 labels are added, all of them correct.
+    assert 45 < added.to_numpy().sum() < 90
+    assert (complete[classes].to_numpy()[added.to_numpy()] == 1).mean() > 0.9

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 Z90 = 1.6449
 
 # Probabilities (`probabilities`, `calibration`): log of the number of missing labels; checked by
-# docs/decisions.md, "true number inside the interval" (benchmarks/decisions.py).
+# docs/results.md, "Decisions" (benchmarks/decisions.py).
 # Shared by all classes, where the assumption on missing labels holds only roughly.
 DOUBT = 0.25
 # The same of a single class.
@@ -21,7 +21,7 @@ CLASS_DOUBT = 0.5
 # The same of the labels next to the only one that a row shows; blank rows tell nothing of them.
 NEXT_DOUBT = 0.5
 
-# Estimated scores (`estimated_scores`); checked by docs/decisions.md, "Scores from incomplete
+# Estimated scores (`estimated_scores`); checked by benchmarks/results/decisions.md, "Estimated
 # labels", columns "inside" (benchmarks/decisions.py).
 # Error of logit P(present) that all classes share.
 SCORE_SPREAD = 0.3
@@ -45,7 +45,7 @@ WRONG_LEAST_HARD, MOST_WRONG = 0.05, 0.2
 UNSEEN_SPREAD = 0.5
 
 # Verified labels (`verification`): relative error of the recalibrated model that remains; not
-# measured alone. Coverage: docs/decisions.md, "Verify a few labels" (benchmarks/decisions.py).
+# measured alone. Coverage: benchmarks/results/decisions.md, "Verified labels".
 MODEL_ERROR = 0.03
 
 
