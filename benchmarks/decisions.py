@@ -18,12 +18,14 @@ intervals, and the width of the interval before and after 200 verified cells, an
 """
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from common import (
+    Rows,
     add_task_options,
     group_by,
     hide,
@@ -37,7 +39,7 @@ from common import (
 from halftruth.metrics import evaluate
 from halftruth.presence.decisions import decide
 from halftruth.presence.estimated_scores import estimate_scores, infer_range
-from halftruth.presence.probabilities import fit_probabilities
+from halftruth.presence.probabilities import average_over_level, fit_probabilities
 from halftruth.presence.propensity import choose_possible, choose_propensity
 from halftruth.presence.ranking import NoRankingError
 from halftruth.presence.verification import METRICS, plan_verification, score_verdicts
@@ -56,25 +58,26 @@ def get_scores(given: Any, name: str, setting: str, seed: int) -> dict[str, np.n
         with np.load(kept) as file:
             found = dict(file)
     else:
-        found = fit_scores(given, name, setting, seed)
+        data = load_rows(given.folder, name, seed, 900, 1500)
+        shown = hide(data.y, "40" if setting == "listed" else setting, seed)
+        if setting == "listed":
+            rows = np.flatnonzero(shown.any(axis=1))
+            groups = None if data.groups is None else data.groups[rows]
+            data, shown = replace(data, x=data.x[rows], y=data.y[rows], groups=groups), shown[rows]
+        found = fit_scores(data, shown, seed)
         if kept is not None:
             kept.parent.mkdir(parents=True, exist_ok=True)
             np.savez_compressed(kept, **found)
     return {**found, **{key: found[key].astype(np.float64) for key in ("logits", "test")}}
 
 
-def fit_scores(given: Any, name: str, setting: str, seed: int) -> dict[str, np.ndarray]:
+def fit_scores(data: Rows, shown: np.ndarray, seed: int) -> dict[str, np.ndarray]:
     """Fit the ensemble to shown labels; return labels, scores, and propensities ([]: none)."""
-    data = load_rows(given.folder, name, seed, 900, 1500)
-    shown = hide(data.y, "40" if setting == "listed" else setting, seed)
-    rows = np.flatnonzero(shown.any(axis=1) | (setting != "listed"))
-    y, shown, groups = data.y[rows], shown[rows], data.groups
-    groups = None if groups is None else groups[rows]
-    fitted = fit_ensemble(data.x[rows], shown, seed=seed, groups=groups)
+    fitted = fit_ensemble(data.x, shown, seed=seed, groups=data.groups)
     propensity = choose_propensity(shown, fitted.bias)
     possible = choose_possible(shown, fitted.bias)
     return {
-        "y": (y > 0)[fitted.rows], "shown": shown[fitted.rows], "truth": data.truth > 0,
+        "y": (data.y > 0)[fitted.rows], "shown": shown[fitted.rows], "truth": data.truth > 0,
         "logits": fitted.logits.astype(np.float16),
         "test": predict(fitted.model, data.test).astype(np.float16),
         "propensity": np.zeros(0) if propensity is None else propensity,
@@ -90,6 +93,7 @@ def measure(given: Any, name: str, setting: str, seed: int, row: str) -> dict:
     fitted = fit_probabilities(
         got["shown"], got["logits"], propensity=propensity, possible=possible
     )
+    fitted = average_over_level(fitted, got["logits"])
     own, p = fitted(got["logits"]), fitted(got["test"])
     if row == "estimates":
         return measure_estimates(fitted, own, p, got, setting, seed)

@@ -16,7 +16,7 @@ import numpy as np
 from common import Rows, add_task_options, hide, load_rows, predict, print_means, run_grid, start
 from halftruth.metrics import evaluate
 from halftruth.presence.decisions import decide
-from halftruth.presence.probabilities import fit_probabilities
+from halftruth.presence.probabilities import average_over_level, fit_probabilities
 from halftruth.train.ensemble.fit_ensemble import fit_ensemble
 
 GROUPS = {
@@ -76,6 +76,7 @@ def measure(given: Any, name: str, setting: str, seed: int, row: str) -> dict:
     line: dict[str, float] = {}
     for key, pairs in (("without", []), ("with", parents)):
         known = fit_probabilities(shown[fitted.rows], fitted.logits, parents=pairs)
+        known = average_over_level(known, fitted.logits)
         p, counts = known(z), (shown > 0).sum(axis=0)
         chosen = decide(known(fitted.logits), counts, "f1", known)(p)
         child, parent = np.array(parents).T

@@ -5,6 +5,7 @@ import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,8 +26,8 @@ from halftruth.metrics import mean_average_precision
 from halftruth.models import Classifier
 from halftruth.presence.decisions import Decisions, fit_decisions, parse_rule
 from halftruth.presence.decisions import decide as choose_thresholds
+from halftruth.presence.probabilities import Probabilities
 from halftruth.presence.propensity import LabelBias
-from halftruth.presence.solvers import sigmoid
 from halftruth.seeds import check_seed
 from halftruth.train.config import Config, ConfigError, resolve_method
 from halftruth.train.ensemble.hints import HintWeights, describe_hints, fit_hints
@@ -311,7 +312,8 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         The probabilities are calibrated by the model of labelling, without complete labels, or by
         `labels_per_row`, if that number is known.
         """
-        return self._at_level(labels_per_row)(self.decision_function(X, hints))
+        z = self.decision_function(X, hints)
+        return self.probabilities_.recalibrate(z, self._at_level(labels_per_row))
 
     def predict(
         self,
@@ -328,8 +330,9 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         is an array of int, or a scipy CSR matrix if `fit` was given a sparse `y`.
         """
         check_is_fitted(self)
-        infer = self._at_level(labels_per_row)
-        decisions = self._choose_decisions(decide or self.decide, infer, labels_per_row)
+        known = self._at_level(labels_per_row)
+        decisions = self._choose_decisions(decide or self.decide, known)
+        infer = partial(self.probabilities_.recalibrate, known=known)
         x = validate_data(self, X, reset=False, **_FLOATS)
         count, size = x.shape[0], max(_BLOCK // len(self.classes_), 1)
         if not self.sparse_output_:
@@ -513,33 +516,27 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         )  # fmt: skip
         self._set_decisions(decisions)
 
-    def _at_level(self, labels_per_row: float | None) -> Callable[[np.ndarray], np.ndarray]:
-        """Return the function from log-odds of `decision_function` to P(present | x)."""
-        if labels_per_row is None:
-            return sigmoid
+    def _at_level(self, labels_per_row: float | None) -> Probabilities:
+        """Return the curves, for a known number of labels per row."""
         fitted = self.probabilities_
+        if labels_per_row is None:
+            return fitted
         least = float(fitted.shown.sum()) / fitted.rows
         if labels_per_row < _ROUNDED * least:
             raise ValueError(
                 f"labels_per_row: expected at least {least:.4g}, the mean number of labels that "
                 f"rows show, got {labels_per_row:g}"
             )
-        shift = fitted.at_level(self._held_out, labels_per_row, {}).offset - fitted.offset
-        return lambda z: sigmoid(z + shift)
+        return fitted.at_level(self._held_out, labels_per_row, {})
 
-    def _choose_decisions(
-        self,
-        rule: str,
-        infer: Callable[[np.ndarray], np.ndarray],
-        labels_per_row: float | None,
-    ) -> Decisions:
+    def _choose_decisions(self, rule: str, known: Probabilities) -> Decisions:
         """Return decisions by a rule, from the rows that the model was not fitted on."""
-        if labels_per_row is None and str(parse_rule(rule)) == str(self.decisions_.rule):
+        is_own = known is self.probabilities_
+        if is_own and str(parse_rule(rule)) == str(self.decisions_.rule):
             return self.decisions_
-        fitted = self.probabilities_
-        p = infer(fitted.offset + fitted.slope * self._held_out)
         shared = self.plan_["method"] == MANY_CLASSES_METHOD
-        return choose_thresholds(p, self._shown, rule, fitted, shared=shared)
+        p = known(self._held_out)
+        return choose_thresholds(p, self._shown, rule, known, shared=shared)
 
     def _set_decisions(self, decisions: Decisions) -> None:
         self.decisions_ = decisions

@@ -21,7 +21,11 @@ from typing import Any
 
 import numpy as np
 
-from halftruth.presence.probabilities import Probabilities, fit_probabilities
+from halftruth.presence.probabilities import (
+    Probabilities,
+    average_over_level,
+    fit_probabilities,
+)
 from halftruth.presence.propensity import LabelBias, choose_possible, choose_propensity
 from halftruth.presence.ranking import NoRankingError
 from halftruth.presence.solvers import find_shift, logit, project_on_hierarchy, sigmoid
@@ -329,6 +333,7 @@ def fit_decisions(
         labels[rows], logits, verified=verified, propensity=propensity,
         possible=choose_possible(labels, bias, exponent), **known,
     )  # fmt: skip
+    probabilities = average_over_level(probabilities, logits)
     try:
         decisions = decide(probabilities(logits), shown, rule, probabilities)
     except NoRankingError as error:

@@ -100,6 +100,9 @@ class Probabilities:
     only_shown: bool = False
     # Pairs of the numbers of a child and its parent: P(child) is at most P(parent).
     parents: list[list[int]] = field(default_factory=list)
+    # Offsets and slopes for a level that is known later, where `average_over_level` made the curves
+    # flatter.
+    sharp: list[list[float]] = field(default_factory=list)
 
     def __call__(self, logits: Array) -> np.ndarray:
         """Return P(present | x) of logits (N, K)."""
@@ -155,8 +158,18 @@ class Probabilities:
 
         `logits`: of rows that the model was not fitted on; on them, the level holds.
         """
-        least = self.shown / max(self.rows, 1)
-        return _use_knowledge(self, logits, labels_per_row, prevalence, least)
+        least, known = self.shown / max(self.rows, 1), self
+        if labels_per_row is not None and self.sharp:
+            offset, slope = map(np.array, self.sharp)
+            known = replace(self, offset=offset, slope=slope, sharp=[])
+        return _use_knowledge(known, logits, labels_per_row, prevalence, least)
+
+    def recalibrate(self, z: np.ndarray, known: Probabilities) -> np.ndarray:
+        """Return P(present | x) by the curves of `known`, from the log-odds by these curves."""
+        if known is self:
+            return self.keep_hierarchy(sigmoid(z))
+        ratio = known.slope / np.where(self.slope == 0, 1.0, self.slope)
+        return known.keep_hierarchy(sigmoid(known.offset + ratio * (z - self.offset)))
 
     def to_dict(self) -> dict[str, object]:
         """Return the curves and estimates as plain numbers and lists, for a file."""
@@ -266,7 +279,35 @@ def fit_probabilities(
     result = replace(result, offset=result.offset + _find_way_back(result, z, *bounds))
     result = _add_intervals(result, z, levels, known, *bounds)
     result = _use_knowledge(result, z, labels_per_row, prevalence or {}, bounds[0])
-    return _add_hierarchy(_average_over_level(result, z), z, parents)
+    return _add_hierarchy(result, z, parents)
+
+
+def average_over_level(fitted: Probabilities, logits: Array) -> Probabilities:
+    """Flatten the curves by how little is known of the level; the mean of each class stays.
+
+    A logit that is only known up to a normal error of spread s has the mean probability
+    σ(logit / √(1 + π s² / 8)), about. s follows from the interval of labels per row, so that
+    probabilities near 0 and 1 are only claimed where labels tell how many are missing. Promises of
+    decisions need this; counts of missing labels do not.
+    """
+    # Sums of rows and of columns in memory would differ in their last digit.
+    z = np.ascontiguousarray(logits, dtype=np.float64)
+    count = fitted.labels_per_row
+    part = z[:: max(z.size // _LABELS_OF_SHIFT, 1)]
+    at = fitted.offset + fitted.slope * part
+    mean = sigmoid(at).mean(axis=0)
+    total, most = float(mean.sum()), 0.999 * len(mean)
+    factors = (end / max(count.value, 1e-12) for end in (count.low, count.high))
+    low, high = (find_shift(at, float(np.clip(total * one, 1e-6, most))) for one in factors)
+    flatter = 1 / np.sqrt(1 + np.pi / 8 * ((high - low) / (2 * Z90)) ** 2)
+    if flatter > 1 - 1e-6:
+        return fitted
+    # Rounded: the same rows in another order give the same curves.
+    flatter = round(float(flatter), 6)
+    shift = np.round(find_shifts(at * flatter, np.clip(mean, _NEVER, 1 - _NEVER)), 9)
+    sharp = [fitted.offset.tolist(), fitted.slope.tolist()]
+    offset, slope = fitted.offset * flatter + shift, fitted.slope * flatter
+    return replace(fitted, offset=offset, slope=slope, sharp=sharp)
 
 
 def _add_hierarchy(
@@ -284,27 +325,6 @@ def _add_hierarchy(
         prevalence=np.stack([mean, low, high], axis=1),
         labels_per_row=Estimate(value, min(count.low, value), max(count.high, value)),
     )
-
-
-def _average_over_level(fitted: Probabilities, z: np.ndarray) -> Probabilities:
-    """Flatten the curves by how little is known of the level; the mean of each class stays.
-
-    A logit that is only known up to a normal error of spread s has the mean probability
-    σ(logit / √(1 + π s² / 8)), about. s follows from the interval of labels per row, so that
-    probabilities near 0 and 1 are only claimed where labels tell how many are missing.
-    """
-    count = fitted.labels_per_row
-    part = z[:: max(z.size // _LABELS_OF_SHIFT, 1)]
-    at = fitted.offset + fitted.slope * part
-    mean = sigmoid(at).mean(axis=0)
-    total, most = float(mean.sum()), 0.999 * len(mean)
-    factors = (end / max(count.value, 1e-12) for end in (count.low, count.high))
-    low, high = (find_shift(at, float(np.clip(total * one, 1e-6, most))) for one in factors)
-    flatter = 1 / np.sqrt(1 + np.pi / 8 * ((high - low) / (2 * Z90)) ** 2)
-    offset = fitted.offset * flatter
-    if flatter < 1 - 1e-6:
-        offset = offset + find_shifts(at * flatter, np.clip(mean, _NEVER, 1 - _NEVER))
-    return replace(fitted, offset=offset, slope=fitted.slope * flatter)
 
 
 def _find_way_back(

@@ -103,7 +103,8 @@ def warn_of_far_columns(
 ) -> None:
     """Warn of columns (N, D) that are far from the training rows of a model, as in other units."""
     first = next((one for one in model.modules() if isinstance(one, Standardize)), None)
-    if first is None or len(matrix) < _FEW:
+    # The dense members of an ensemble on many sparse columns see some of them.
+    if first is None or len(matrix) < _FEW or len(first.mean) != matrix.shape[1]:
         return
     some = np.asarray(matrix[:: -(-len(matrix) // _MOST_ROWS)], dtype=np.float32)
     z = np.abs((some - first.mean.cpu().numpy()) / first.std.cpu().numpy())

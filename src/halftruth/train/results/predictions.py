@@ -8,7 +8,7 @@ import pandas as pd
 
 from halftruth.data import DataError
 from halftruth.data.errors import some
-from halftruth.presence.solvers import logit, sigmoid
+from halftruth.presence.solvers import logit
 from halftruth.train.results.output_tables import TableWriter, avoid_names, make_prediction_table
 from halftruth.train.results.trained_run import TrainedRun, open_run
 
@@ -55,9 +55,8 @@ def decide_again(
     if not ((p >= 0) & (p <= 1)).all():
         raise DataError("expected probabilities in 0..1, as `halftruth predict` writes them")
     moved = run.at_level(labels_per_row, prevalence)
-    if moved is not run:
-        p = sigmoid(logit(p) + moved.curves[0] - run.curves[0])
-        p = p if moved.fitted is None else moved.fitted.keep_hierarchy(p)
+    if moved is not run and run.fitted is not None and moved.fitted is not None:
+        p = run.fitted.recalibrate(logit(p), moved.fitted)
     chosen = (moved.decisions if decide is None else moved.decide(decide))(p)
     found = make_prediction_table([""] * len(p), p, names, chosen)
     return table.assign(**{name: found[name].to_numpy() for name in (listed, *names)})
