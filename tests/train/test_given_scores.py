@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 import halftruth
 from halftruth.cli.app import app
-from halftruth.presence.probabilities import fit_probabilities
+from halftruth.presence.probabilities import average_over_level, fit_probabilities
 
 CLASSES = ("cat", "dog", "bird")
 
@@ -52,7 +52,8 @@ def test_probabilities_are_those_of_the_model_of_labelling(data, files, tmp_path
     assert f"halftruth predict {tmp_path / 'run'} new_scores.csv" in output
     p = scores[list(CLASSES)].to_numpy().astype(np.float32)
     z = np.log(p) - np.log1p(-p)
-    expected = fit_probabilities(labels[list(CLASSES)].to_numpy(), z.astype(float))(z)
+    fitted = fit_probabilities(labels[list(CLASSES)].to_numpy(), z.astype(float))
+    expected = average_over_level(fitted, z)(z)
     code, output = call(
         "predict", tmp_path / "run", files / "scores.csv", "--out", tmp_path / "p.csv"
     )
