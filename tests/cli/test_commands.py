@@ -12,7 +12,6 @@ import typer
 from rich.console import Console
 
 from halftruth import losses
-from halftruth.cli import main
 from halftruth.cli.app import app
 from halftruth.cli.options import READING_PANEL
 from halftruth.cli.terminal import needs
@@ -30,24 +29,6 @@ COMMANDS = [
     ("data", "check"),
     ("demo",),
 ]
-
-
-@pytest.fixture
-def command(monkeypatch, capsys):
-    """Run a command line at 80 columns: (exit code, stdout, stderr)."""
-
-    def run(*words):
-        monkeypatch.setattr(sys, "argv", ["halftruth", *map(str, words)])
-        monkeypatch.setenv("COLUMNS", "80")
-        code = 0
-        try:
-            main()
-        except SystemExit as end:
-            code = int(end.code or 0)
-        shown = capsys.readouterr()
-        return code, shown.out, shown.err
-
-    return run
 
 
 @pytest.fixture

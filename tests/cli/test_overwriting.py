@@ -1,6 +1,5 @@
 """No command writes over a file that it reads, or over another file without `--overwrite`."""
 
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,6 @@ import numpy as np
 import pytest
 from typer.main import get_command
 
-from halftruth.cli import main
 from halftruth.cli.app import app
 
 Command = Callable[..., tuple[int, str]]
@@ -54,7 +52,7 @@ OTHERS = {"bench paper", "plot run", "plot tune", "plot bench"}
 
 
 @pytest.fixture
-def command(monkeypatch: Any, capsys: Any, tmp_path: Path) -> Command:
+def beside_files(command: Any, monkeypatch: Any, tmp_path: Path) -> Command:
     """Run a command line next to labels.csv, scores.csv and x.npy: (exit code, output)."""
     (tmp_path / "labels.csv").write_text("\n".join(["image,cat,dog", *ROWS]) + "\n")
     (tmp_path / "counts.csv").write_text((tmp_path / "labels.csv").read_text())
@@ -65,20 +63,14 @@ def command(monkeypatch: Any, capsys: Any, tmp_path: Path) -> Command:
     monkeypatch.setenv("COLUMNS", "200")
 
     def run(*words: str) -> tuple[int, str]:
-        monkeypatch.setattr(sys, "argv", ["halftruth", *words])
-        code = 0
-        try:
-            main()
-        except SystemExit as end:
-            code = int(end.code or 0)
-        shown = capsys.readouterr()
-        return code, " ".join((shown.out + shown.err).replace("│", " ").split())
+        code, out, err = command(*words)
+        return code, " ".join((out + err).replace("│", " ").split())
 
     return run
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_exists_stays(command: Command, name: str) -> None:
+def test_what_exists_stays(beside_files: Command, name: str) -> None:
     words, file, message = REFUSED[name]
     path = Path(file)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -87,7 +79,7 @@ def test_what_exists_stays(command: Command, name: str) -> None:
     if name == "train: a run":
         (path.parent / "config.yaml").write_text("labels: labels.csv\n")
     before = path.read_bytes()
-    code, shown = command(*name.partition(":")[0].split(), *words.split())
+    code, shown = beside_files(*name.partition(":")[0].split(), *words.split())
     assert (code, message in shown) == (2, True), shown
     assert path.read_bytes() == before
 
@@ -104,12 +96,12 @@ def test_every_command_that_writes_is_tested() -> None:
     assert {*walk(get_command(app))} == {name.partition(":")[0] for name in REFUSED} | OTHERS
 
 
-def test_an_audit_replaces_only_the_audit_of_the_same_file(command: Command) -> None:
-    assert command("audit", "scores.csv", "labels.csv", "--out", "a")[0] == 0
+def test_an_audit_replaces_only_the_audit_of_the_same_file(beside_files: Command) -> None:
+    assert beside_files("audit", "scores.csv", "labels.csv", "--out", "a")[0] == 0
     before = Path("a/audit.json").read_bytes()
     Path("other.csv").write_bytes(Path("labels.csv").read_bytes())
-    code, shown = command("audit", "scores.csv", "other.csv", "--out", "a")
+    code, shown = beside_files("audit", "scores.csv", "other.csv", "--out", "a")
     assert (code, "audit.json exists; give another name" in shown) == (2, True), shown
     assert Path("a/audit.json").read_bytes() == before
     for words in (["labels.csv"], ["other.csv", "--overwrite"]):
-        assert command("audit", "scores.csv", *words, "--out", "a")[0] == 0
+        assert beside_files("audit", "scores.csv", *words, "--out", "a")[0] == 0

@@ -121,7 +121,7 @@ class AuditState:
         """The same with fewer missing labels: halfway, in logits, to the low end of their number.
 
         With the low end itself hardly a label would be taken where the number is not known well;
-        halfway, the precision was kept in at least 95 % of the made-up audits (docs/audit.md).
+        halfway was chosen on made-up audits (docs/explained/audit.md).
         """
         ids = self.undecided()
         z, total = logit(self.probability[ids])[None], self.missing_left.total

@@ -119,9 +119,8 @@ def decide(
     `probabilities` is (N, K); `shown` (K,) counts PRESENT labels per class: a class with none is
     not predicted. `known`: the model behind the probabilities, which says whether a precision or
     a recall can be promised: a precision at the fewest labels per row it allows, a recall at the
-    most; the rule
-    "score=0.5" needs its curves. `shared`: one threshold for all classes, where most have too few
-    labels.
+    most; the rule "score=0.5" needs its curves. `shared`: one threshold for all classes, where most
+    have too few labels.
 
     >>> p = np.array([[0.9, 0.2], [0.6, 0.1], [0.1, 0.1]])
     >>> decide(p, np.array([5, 5]), "f1")(p).tolist()

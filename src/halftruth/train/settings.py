@@ -84,11 +84,6 @@ HEAD_ALONE = Condition(
     "with `tune` all the head is not trained alone",
     "not with `tune` all",
 )
-BOTH_STAGES = Condition(
-    lambda s: s.tune == "head-first",
-    "it needs weights from before the whole network is trained; use `tune` head-first",
-    "`tune` head-first",
-)
 WARMING_UP = Condition(
     lambda s: s.schedule != "constant",
     "the `schedule` constant has no warm-up",
