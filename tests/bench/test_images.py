@@ -6,7 +6,7 @@ from PIL import Image
 from tiny_grid import HereOnly, tiny_grid
 
 from halftruth.bench import read_results, run_grid, runner
-from halftruth.bench import run_data as frozen
+from halftruth.train.inputs.image_features import ImageFeatures
 
 SOURCE = {"reader": "table", "root": "set/labels.csv", "images": ["set/*.zip", "set/photos"]}
 MODEL = {"backbone": "test_efficientnet", "weights": "none", "image_size": 32}
@@ -77,13 +77,13 @@ def test_a_fixed_threshold_changes_thresholded_metrics_only(go):
 
 
 def test_features_of_a_frozen_backbone_are_extracted_once(go, monkeypatch):
-    seen, original = [], frozen.score_rows
+    seen, original = [], ImageFeatures.transform
 
-    def count_rows(forward, inputs, rows, *more):
-        seen.append(len(rows))
-        return original(forward, inputs, rows, *more)
+    def count_rows(network, store, names, *more):
+        seen.append(len(names))
+        return original(network, store, names, *more)
 
-    monkeypatch.setattr(frozen, "score_rows", count_rows)
+    monkeypatch.setattr(ImageFeatures, "transform", count_rows)
     grid = tiny_grid(data=source(frozen=MODEL), labels=["single", "left-40"], methods=["bce", "em"])
     records = go(grid)
     assert len(records) == 8
