@@ -57,7 +57,8 @@ def draw(item: Item, out: Path, data: Path | None) -> list[Image.Image]:
     if item.needs_data:
         words += ["--data", str(data), "--form", item.forms[0]]
     app(words, standalone_mode=False)
-    found = [Image.open(path).convert("RGB") for path in sorted(out.rglob("*.png"))]
+    paths = sorted(out.rglob("*.png"), key=lambda path: path.with_suffix(""))
+    found = [Image.open(path).convert("RGB") for path in paths]
     return [cut_photos(image) for image in found] if "examples" in item.values else found
 
 

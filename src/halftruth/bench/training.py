@@ -197,32 +197,39 @@ def _run_folder(job: Job, place: Place) -> Path:
     return place.cache / "runs" / job.id
 
 
-def _train_images(job: Job, rows: BenchRows, place: Place) -> Trained:
-    """Train head and backbone as `halftruth train` does; images are decoded once for all runs."""
-    assert rows.files is not None
-    device = place.device.split(":")[0]
+def image_settings(
+    job: Job, files: Mapping[str, object], prior: float, place: Place, out: Path
+) -> dict[str, Any]:
+    """Settings of `halftruth train` for a job on images, which are decoded once for all runs."""
     settings: dict[str, Any] = {
         "cache": "disk",
         "bad_images": "fail",
         **job.training,
         "weights": resolve_weights(job.training, place.root),
-        **rows.files,
+        **files,
         # 0 is unknown: labels that are hidden in the training rows.
         "reading_truth": {"zero": "unknown"},
         "method": job.loss,
-        "options": {} if job.loss == AUTO else with_numbers(job.options, rows.prior),
+        "options": {} if job.loss == AUTO else with_numbers(job.options, prior),
         "seed": job.seed,
-        "device": device,
+        "device": place.device.split(":")[0],
         "cache_dir": str(place.cache),
         "workers": 0,
-        "out": str(_run_folder(job, place)),
+        "out": str(out),
     }
     kept = _OF_AUTO if job.loss == AUTO else job.training
     settings = {k: v for k, v in settings.items() if k in kept or k not in job.training}
     # Settings of the whole grid may have no effect for one method, such as `head_epochs`.
     config = Config(**settings)
     idle = {name for name in job.training if config.without_effect(name) is not None}
-    result = train_run({name: value for name, value in settings.items() if name not in idle})
+    return {name: value for name, value in settings.items() if name not in idle}
+
+
+def _train_images(job: Job, rows: BenchRows, place: Place) -> Trained:
+    """Train head and backbone as `halftruth train` does."""
+    assert rows.files is not None
+    settings = image_settings(job, rows.files, rows.prior, place, _run_folder(job, place))
+    result = train_run(settings)
     details = result.details
     assert details is not None
     order = np.concatenate(list(details.parts.values()))

@@ -61,6 +61,7 @@ def paper(
 
     given: dict[str, Any] = {"data": data, "out": out, "form": form, "seeds": seeds}
     given |= {"setting": setting, "limit": limit, "only": only, "add": add or []}
+    given |= {"jobs": jobs if jobs > 1 else None, "device": None if device == "auto" else device}
     if table is None and figure is None:
         _refuse(given, "without --table or --figure")
         for item in items(number):
@@ -92,7 +93,7 @@ def paper(
         check_data(item, data, only)
     kinds: dict[str, Callable[..., None]]
     kinds = {"runs": _run_grids, "train": _draw, "losses": _draw, "labels": _draw}
-    kinds.get(item.kind, _show)(item, **given, jobs=jobs, device=device)
+    kinds.get(item.kind, _show)(item, **{**given, "jobs": jobs, "device": device})
 
 
 def _refuse(given: Mapping[str, object], where: str) -> None:
@@ -174,7 +175,7 @@ def _draw(item: "Item", data: Path, out: Path, **given: Any) -> None:
     from halftruth.plots.paper_figures import draw_item
 
     trained: dict[str, list[Path]] = {}
-    where = {name: given[name] for name in ("form", "only")}
+    where = {name: given[name] for name in ("form", "only", "device")}
     drawn = draw_item(item, data, out, given["settings"], given["limit"], say, **where)
     for folder, drawings, runs in drawn:
         _save(drawings, folder)

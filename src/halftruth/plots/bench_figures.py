@@ -90,7 +90,7 @@ def draw_sweep(
             if x != "epoch" and at.min() >= 0 and at.max() > 20 * np.min(at[at > 0]):
                 axes.set_xscale("symlog", linthresh=np.min(at[at > 0]))
         axes.set_title(title)
-        axes.set_xlabel(x)
+        axes.set_xlabel(names.get(x, x))
         kind = "validation" if x == "epoch" else "test"
         axes.set_ylabel(f"{names.get(metric, metric)}, %, {kind} rows")
         if part["curve"].any():

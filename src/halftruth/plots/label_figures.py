@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 import pandas as pd
 import yaml
 
+from halftruth.bench import read_bench_yaml
 from halftruth.bench.label_settings import hide
 from halftruth.data import DataError, read_labels
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix, co_occurrence
@@ -28,6 +30,8 @@ from halftruth.train.task import align_truth, truth_options
 # Up to this many classes get one bar each; more are drawn as a curve over their ranks.
 _NAMED = 45
 _NUMBERED = 12
+# So many classes have a bar in the figure of COCO's annotations.
+_MOST = 20
 
 
 def read_hidden(
@@ -168,6 +172,28 @@ def draw_co_occurrence(labels: LabelMatrix, truth: np.ndarray | None = None) -> 
         }
     )
     return Drawing("co-occurrence", figure, numbers)
+
+
+def draw_annotations(labels: LabelMatrix, counts: Mapping[str, int], text: str) -> list[Drawing]:
+    """Draw counts per class of COCO and per category, and which categories co-occur (000 Fig. 5).
+
+    counts: annotated objects, where an image with five dogs counts five times, or images; `text`
+    says which. Classes of other data sets are categories of their own.
+    """
+    known = read_bench_yaml("datasets.yaml")["datasets"]["coco2014"]["categories"]
+    there = set(labels.classes)
+    members = {name: [one for one in some if one in there] for name, some in known.items()}
+    members = {name: some for name, some in members.items() if some}
+    category = {one: name for name, some in members.items() for one in some}
+    numbers = pd.DataFrame(counts.items(), columns=["class", "annotations"])
+    numbers["category"] = numbers["class"].map(category).fillna(numbers["class"])
+    summed = numbers.groupby("category")["annotations"].sum().reset_index()
+    found, look = [], {"annotations": "labelled"}
+    for name, table, key in (("", numbers, "class"), ("-categories", summed, "category")):
+        table = table.sort_values("annotations", ascending=False, kind="stable").head(_MOST)
+        found.append(draw_per_class(f"annotations{name}", table, look, text, key))
+    joined, _ = join_classes(labels, None, members)
+    return [*found, replace(draw_co_occurrence(joined), name="co-occurrence-categories")]
 
 
 @styled
