@@ -1,7 +1,6 @@
 """`halftruth plot ...` on the command line: files written, mistakes answered in one line."""
 
 import sys
-from importlib.util import find_spec
 
 import numpy as np
 import pandas as pd
@@ -66,11 +65,6 @@ def test_without_out_svg_and_png_are_written(command, tmp_path):
         (["surface", "any-clas"], "did you mean 'any-class'"),
         (["run", "nowhere"], "holds no run"),
         (["data", "nowhere.csv"], "nowhere.csv"),
-        pytest.param(
-            ["tune", "nowhere"],
-            "there is no study here",
-            marks=pytest.mark.skipif(not find_spec("optuna"), reason="needs optuna"),
-        ),
         (["bench", "nowhere.jsonl"], "there is no such results file"),
     ],
 )

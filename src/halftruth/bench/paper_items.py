@@ -488,7 +488,8 @@ def last_records(
             values = [100 * record[name] for record in records if name in record]
             spread = f" ± {np.std(values, ddof=1):.2f}" if len(values) > 1 else ""
             cells.append(f"{np.mean(values):.2f}{spread}" if values else "–")
-            cells.append(str(find_published((names_of.get(data, data), label, row, name)) or "–"))
+            known = find_published((names_of.get(data, data), label, row, name))
+            cells.append(str(next(iter(known.values()), "–")))
         rows.append([data, row, *cells, str(len(records))])
     return as_markdown(rows)
 

@@ -17,7 +17,7 @@ REFERENCES = ("complete",)
 COLUMN = ["setup", "data", "labels", "metric"]
 _OF_METHOD = [
     "method", "mean", "std", "label_std", "seeds", "samples", "rank", "published", "spread",
-    "difference", "source",
+    "difference", "source", "papers",
 ]  # fmt: skip
 # Settings that stand above a table, and their names there.
 _SHOWN = {
@@ -82,7 +82,7 @@ def frozen(run: Record) -> dict[str, Any]:
 
 def _describe_cut(threshold: float | str) -> str:
     if isinstance(threshold, str):
-        return _CUTS.get(threshold, f"{threshold}, on calibrated probabilities")
+        return _CUTS[threshold]
     return f"score {threshold:g} (the sigmoid, not calibrated)"
 
 
@@ -167,13 +167,13 @@ def _measure(
     )
     by_sample, run = values.groupby("sample", dropna=False)["value"], runs[0]
     data = run["source"].get("published", run["data"])
-    number = find_published((data, labels, run["method"], metric), source)
-    of, mean = Number(float("nan"), "") if number is None else number, values["value"].mean()
+    papers = find_published((data, labels, run["method"], metric), source)
+    of, mean = next(iter(papers.values()), Number(float("nan"), "")), values["value"].mean()
     return {
         "method": run["method"], "mean": mean, "std": by_sample.var().mean() ** 0.5,
         "label_std": by_sample.mean().std(), "seeds": len(values), "samples": len(by_sample),
         "published": of.value, "spread": of.spread, "difference": mean - of.value,
-        "source": of.source,
+        "source": of.source, "papers": {paper: one.value for paper, one in papers.items()},
     }  # fmt: skip
 
 
@@ -184,10 +184,17 @@ def _ranked(rows: list[dict[str, Any]]) -> list[dict[str, object]]:
     return [{**row, "rank": max(at - first + 1, 0)} for at, row in enumerate(order)]
 
 
-def correlation(column: pd.DataFrame) -> tuple[float, int] | None:
-    """Spearman's rank correlation with the published numbers, and the number of methods."""
-    both = column.loc[~column["method"].isin(REFERENCES), ["mean", "published"]].dropna()
-    return None if len(both) < 3 else (both.rank().corr().to_numpy()[0, 1].item(), len(both))
+def compare_orders(column: pd.DataFrame) -> dict[str, tuple[float, pd.DataFrame]]:
+    """By paper: Spearman's rank correlation, and the places of its methods here and there."""
+    found = {}
+    methods = column[column["rank"] > 0].set_index("method")
+    for paper in dict.fromkeys(paper for papers in methods["papers"] for paper in papers):
+        there = methods["papers"].map(lambda papers, paper=paper: papers.get(paper))
+        both = pd.DataFrame({"here": methods["mean"], "there": there}).dropna().astype(float)
+        if len(both) >= 3:
+            correlation = float(both.rank().corr().loc["here", "there"])
+            found[paper] = correlation, both.rank(ascending=False).astype(int)
+    return found
 
 
 def table(
@@ -270,7 +277,12 @@ def comma_separated(found: pd.DataFrame, setups: Mapping[int, list[str]]) -> str
     texts: dict[str, Any] = {name: found[name].map("{:.4f}".format, "ignore") for name in numbers}
     texts["rank"] = found["rank"].map(lambda rank: rank or None).astype("Int64")
     texts["setup"] = found["setup"].map(lambda setup: "; ".join(setups[setup]))
-    order = ["method", *COLUMN[1:], *(n for n in _OF_METHOD[1:] if n != "spread"), "setup"]
+    order = [
+        "method",
+        *COLUMN[1:],
+        *(n for n in _OF_METHOD[1:] if n not in ("spread", "papers")),
+        "setup",
+    ]
     return found.assign(**texts)[order].to_csv(index=False, lineterminator="\n")
 
 
@@ -311,10 +323,13 @@ def _layout(
 def _notes(column: pd.DataFrame, title: str) -> list[str]:
     sources = column.loc[column["published"].notna(), "source"].unique()
     notes = [f"{title}: published numbers from {'; '.join(sources)}."]
-    if compared := correlation(column):
+    for paper, (correlation, places) in compare_orders(column).items():
+        far = places[(places["here"] - places["there"]).abs() > len(places) / 3]
+        text = ", ".join(f"{row.Index} ({row.here}, {row.there})" for row in far.itertuples())
+        text = f"; places here and there that differ most: {text}" if text else ""
         notes.append(
-            f"{title}: rank correlation (Spearman) with the published column {compared[0]:.2f} "
-            f"over {compared[1]} methods."
+            f"{title}: rank correlation (Spearman) with {paper} {correlation:.2f} over "
+            f"{len(places)} methods{text}."
         )
     return notes
 

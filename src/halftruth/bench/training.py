@@ -23,18 +23,14 @@ from halftruth.bench.run_data import (
     resolve_weights,
     source_key,
 )
-from halftruth.labels import ABSENT, PRESENT
 from halftruth.metrics import evaluate, thresholds
 from halftruth.metrics.counts import UndefinedMetricWarning
-from halftruth.presence.decisions import decide
-from halftruth.presence.probabilities import fit_probabilities
-from halftruth.presence.solvers import logit, sigmoid
+from halftruth.presence.solvers import sigmoid
 from halftruth.train.config import AUTO, Config, load_settings
 from halftruth.train.devices import OneProcess
 from halftruth.train.ensemble.fit_ensemble import fit_ensemble
 from halftruth.train.fit_head import HeadData, fit_head
 from halftruth.train.inputs.batches import Features
-from halftruth.train.results.run_result import score_decisions
 from halftruth.train.run_folder import BEST
 from halftruth.train.run_logger import METRICS
 from halftruth.train.settings import DEFAULTS_ON_FEATURES
@@ -44,8 +40,6 @@ if TYPE_CHECKING:
 
 # auto uses only the shown labels: of a grid's settings it takes the model and the budget.
 _OF_AUTO = ("backbone", "weights", "image_size", "budget")
-
-Measure = Callable[[np.ndarray, np.ndarray], dict[str, float]]
 
 
 @dataclass
@@ -103,7 +97,7 @@ def score_cell(job: Job, trained: Trained, rows: BenchRows) -> dict[str, dict[st
     """
     parts = ("val",) if job.trial else ("val", "test")
     found: dict[str, dict[str, float]] = {}
-    measure: Measure | None = None
+    limits: Any = None
     for part in parts:
         index = getattr(rows.splits, part)
         if not len(index):
@@ -113,24 +107,10 @@ def score_cell(job: Job, trained: Trained, rows: BenchRows) -> dict[str, dict[st
         with warnings.catch_warnings():
             # A class without positives in a part is left out of the mean, without a warning.
             warnings.simplefilter("ignore", UndefinedMetricWarning)
-            measure = measure or make_measure(job.threshold, scores, truth)
-            found[part] = measure(scores, truth)
+            if limits is None:
+                limits = choose_threshold(job.threshold, scores, truth)
+            found[part] = evaluate(scores, truth, threshold=limits)
     return found
-
-
-def make_measure(given: float | str, scores: np.ndarray, truth: np.ndarray) -> Measure:
-    """Return what scores rows: with thresholds, or with decisions by a rule.
-
-    Both are chosen on validation rows. A rule decides on calibrated probabilities, as in `train`.
-    """
-    if not isinstance(given, str) or given in ("fit", "offset"):
-        limits = choose_threshold(given, scores, truth)
-        return lambda scores, truth: evaluate(scores, truth, threshold=limits)
-    labels = np.where(truth > 0, PRESENT, ABSENT)
-    fitted = fit_probabilities(labels, logit(scores))
-    shown = (labels == PRESENT).sum(axis=0)
-    decisions = decide(fitted(logit(scores)), shown, given, fitted)
-    return lambda scores, truth: score_decisions(fitted(logit(scores)), decisions, truth)
 
 
 def choose_threshold(given: float | str, scores: np.ndarray, truth: np.ndarray) -> Any:

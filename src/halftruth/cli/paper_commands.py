@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 Jobs = Annotated[int, typer.Option("--jobs", "-j", min=1, help="Number of processes.")]
 Device = Annotated[str, typer.Option(help="auto (every GPU), cpu, or a list: cuda:0,cuda:1.")]
 Seeds = Annotated[str | None, typer.Option(help="Other seeds: 0,1,2.")]
+Setting = Annotated[
+    list[str] | None,
+    typer.Option(help="key=value: another training setting for every run; may be repeated."),
+]
 Limit = Annotated[int | None, typer.Option(min=1, help="Rows per part at most, for a quick test.")]
 
 
@@ -38,10 +42,7 @@ def paper(
         typer.Option(help="A smaller form of the comparison, as listed: voc-features, voc, ..."),
     ] = None,
     seeds: Seeds = None,
-    setting: Annotated[
-        list[str] | None,
-        typer.Option(help="key=value: another training setting for every run; may be repeated."),
-    ] = None,
+    setting: Setting = None,
     limit: Limit = None,
     only: Annotated[
         str | None, typer.Option(help="Only these data sets: voc2012,coco2014.")

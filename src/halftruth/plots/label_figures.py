@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import yaml
 
 from halftruth.bench import read_bench_yaml
 from halftruth.bench.label_settings import hide
@@ -181,19 +180,20 @@ def draw_annotations(labels: LabelMatrix, counts: Mapping[str, int], text: str) 
     says which. Classes of other data sets are categories of their own.
     """
     known = read_bench_yaml("datasets.yaml")["datasets"]["coco2014"]["categories"]
-    there = set(labels.classes)
-    members = {name: [one for one in some if one in there] for name, some in known.items()}
-    members = {name: some for name, some in members.items() if some}
-    category = {one: name for name, some in members.items() for one in some}
+    category = {one: name for name, some in known.items() for one in some}
+    category |= {one: one for one in labels.classes if one not in category}
     numbers = pd.DataFrame(counts.items(), columns=["class", "annotations"])
-    numbers["category"] = numbers["class"].map(category).fillna(numbers["class"])
+    numbers["category"] = numbers["class"].map(category)
     summed = numbers.groupby("category")["annotations"].sum().reset_index()
     found, look = [], {"annotations": "labelled"}
     for name, table, key in (("", numbers, "class"), ("-categories", summed, "category")):
         table = table.sort_values("annotations", ascending=False, kind="stable").head(_MOST)
         found.append(draw_per_class(f"annotations{name}", table, look, text, key))
-    joined, _ = join_classes(labels, None, members)
-    return [*found, replace(draw_co_occurrence(joined), name="co-occurrence-categories")]
+    # PRESENT is the largest label: a category is present where one of its classes is.
+    columns = pd.DataFrame(labels.values.T).groupby([category[one] for one in labels.classes])
+    joined = columns.max().T
+    together = draw_co_occurrence(LabelMatrix(joined.to_numpy(), tuple(map(str, joined))))
+    return [*found, replace(together, name="co-occurrence-categories")]
 
 
 @styled
@@ -236,45 +236,3 @@ def draw_per_class(
     if len(groups) > 1:
         axes.legend(loc="lower right" if are_named else "upper right")
     return Drawing(name, figure, numbers.reset_index(drop=True))
-
-
-def read_categories(path: Path) -> dict[str, list[str]]:
-    """Read categories and their classes from a YAML file with lines `vehicles: [car, bus]`."""
-    try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise DataError(f"{path}: cannot be read as YAML: {error}") from error
-    right = isinstance(values, dict) and all(isinstance(v, list) and v for v in values.values())
-    if not right or not values:
-        raise DataError(f"{path}: expected lines such as `vehicles: [car, bus]`")
-    return {str(name): [str(one) for one in classes] for name, classes in values.items()}
-
-
-def join_classes(
-    labels: LabelMatrix, truth: np.ndarray | None, groups: dict[str, list[str]]
-) -> tuple[LabelMatrix, np.ndarray | None]:
-    """Join classes into categories: present where any of the classes is, absent where all are.
-
-    Classes without a category stay as they are.
-
-    >>> pets = LabelMatrix(np.array([[1, 0, -1], [-1, -1, 0]]), ("cat", "dog", "car"))
-    >>> joined, _ = join_classes(pets, None, {"pets": ["cat", "dog"]})
-    >>> joined.classes, joined.values.tolist()
-    (('pets', 'car'), [[1, -1], [-1, 0]])
-    """
-    named = [one for classes in groups.values() for one in classes]
-    unknown = sorted(set(named) - set(labels.classes))
-    twice = sorted({one for one in named if named.count(one) > 1})
-    if unknown or twice:
-        what = f"there is no class {unknown[0]!r}" if unknown else f"{twice[0]!r} is named twice"
-        raise DataError(f"groups: {what}; the classes are {', '.join(labels.classes)}")
-    every = {**groups, **{one: [one] for one in labels.classes if one not in named}}
-    place = {name: column for column, name in enumerate(labels.classes)}
-    columns = [[place[one] for one in classes] for classes in every.values()]
-
-    def join(values: np.ndarray) -> np.ndarray:
-        # PRESENT > UNKNOWN > ABSENT, so the largest label is the label of the category.
-        return np.stack([values[:, some].max(axis=1) for some in columns], axis=1)
-
-    matrix = replace(labels, stored=join(labels.values), classes=tuple(every))
-    return matrix, None if truth is None else join(truth)
