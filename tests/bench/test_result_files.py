@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from halftruth.bench.cells import of_same_setup
+from halftruth.bench.cells import records_of
 from halftruth.bench.paper_items import find_item, grids, items, last_records, make_sweeps
 from halftruth.bench.result_tables import compare_orders, summarise, table
 from halftruth.bench.results import read_results
@@ -25,7 +25,7 @@ def of_the_form(command):
     paper, kind, number, form = command
     item = find_item(paper, kind.title(), number)
     cells = [cell for grid in grids(item, Path("nowhere"), form=form) for cell in grid.cells()]
-    return item, of_same_setup(read_results(RESULTS / f"{form}.jsonl"), cells)
+    return item, records_of(cells, read_results(RESULTS / f"{form}.jsonl"))
 
 
 def line_of(command) -> str:

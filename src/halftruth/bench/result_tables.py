@@ -207,7 +207,7 @@ def table(
     names: Mapping[str, str] | None = None,
     order: Iterable[str] = (),
 ) -> str:
-    """Results as Markdown, CSV or LaTeX, one table per set-up, with the set-up above it.
+    """Results as Markdown or LaTeX, one table per set-up, with the set-up above it.
 
     Cells are the mean and the spread in percent, the best bold, the second underlined, next to the
     published number and the difference. names: how a paper calls methods and metrics. order: the
@@ -229,8 +229,6 @@ def table(
         found = found.sort_values("method", key=lambda c: c.map(order.index), kind="stable")
     named = found.replace({"method": dict(names or {}), "metric": dict(names or {})})
     texts = {k: describe_setup(several) for k, several in enumerate(split_setups(records))}
-    if style == "csv":
-        return comma_separated(named, texts)
     several = [(texts[k], named[named["setup"] == k]) for k in sorted(set(named["setup"]))]
     return "\n".join(WRITERS[style](mine, lines) for lines, mine in several)
 
@@ -271,24 +269,8 @@ def latex(found: pd.DataFrame, setup: list[str]) -> str:
     ])  # fmt: skip
 
 
-def comma_separated(found: pd.DataFrame, setups: Mapping[int, list[str]]) -> str:
-    """One line per method and column, one field per number; the last field is the set-up."""
-    numbers = ("mean", "std", "label_std", "difference")
-    texts: dict[str, Any] = {name: found[name].map("{:.4f}".format, "ignore") for name in numbers}
-    texts["rank"] = found["rank"].map(lambda rank: rank or None).astype("Int64")
-    texts["setup"] = found["setup"].map(lambda setup: "; ".join(setups[setup]))
-    order = [
-        "method",
-        *COLUMN[1:],
-        *(n for n in _OF_METHOD[1:] if n not in ("spread", "papers")),
-        "setup",
-    ]
-    return found.assign(**texts)[order].to_csv(index=False, lineterminator="\n")
-
-
 WRITERS: dict[str, Callable[[pd.DataFrame, Any], str]] = {
     "markdown": markdown,
-    "csv": comma_separated,
     "latex": latex,
 }
 

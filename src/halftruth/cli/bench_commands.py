@@ -81,7 +81,7 @@ def show(
     metric: Annotated[
         list[str] | None, typer.Option(help="Metric, may be repeated; mAP by default.")
     ] = None,
-    style: Annotated[str, typer.Option(help="markdown, csv or latex.")] = "markdown",
+    style: Annotated[str, typer.Option(help="markdown or latex.")] = "markdown",
     only: Annotated[str | None, typer.Option(help="Only these data sets.")] = None,
     part: Annotated[str, typer.Option(help="test or val.")] = "test",
     test: Annotated[
