@@ -12,7 +12,7 @@ from paper_standins import WRITERS, make_standins
 from tiny_grid import HereOnly
 from typer.testing import CliRunner
 
-from halftruth.bench import paper_items, runner
+from halftruth.bench import paper_items, run_data, runner
 from halftruth.bench.datasets import BenchmarkWarning
 from halftruth.bench.paper_items import KINDS, Item, find_item, grids, items
 from halftruth.bench.processes import Answer
@@ -274,6 +274,16 @@ def test_an_item_checks_all_its_data_sets_before_it_starts(data, tmp_path, quick
     assert "cocodataset.org" in text
     assert done.exit_code == 0, (done.output, done.exception)
     assert (tmp_path / "o" / "cub" / "em").exists()
+
+
+def test_the_forms_of_voc_read_the_official_files_too(data):
+    """A stranger has no labels.csv."""
+    (grid,) = grids(find_item("004", "Table", "2"), data, form="voc-few")
+    (about,) = grid.data
+    read = run_data.load_benchmark(grid.source(about), "single", 1200, data)
+    official = paper_items.read_data(data, "voc2012", "single")
+    assert read.observed.values.tolist() == official.observed.values.tolist()
+    assert read.images == official.images
 
 
 def test_every_training_item_has_a_small_form():

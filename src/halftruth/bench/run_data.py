@@ -27,6 +27,8 @@ from halftruth.train.run_folder import replace_file
 # Keys of a data set in a grid that are not options of its reader.
 _OWN = ("reader", "root", "frozen", "published", "limit")
 _PATHS = ("images", "features", "measures")
+# A folder with the official copy of VOC 2012 in place of labels.csv and zips.
+OFFICIAL = "VOCdevkit"
 
 
 @dataclass(frozen=True)
@@ -76,14 +78,16 @@ def load_rows(job: Job, place: Place) -> BenchRows:
 
 def load_benchmark(source: Mapping[str, Any], labels: str, seed: int, root: Path) -> Benchmark:
     """Read a data set of a grid; its paths are relative to `root`."""
+    reader, place = source["reader"], root / source["root"]
     options = {key: value for key, value in source.items() if key not in _OWN}
+    if reader == "table" and not place.exists() and (place.parent / OFFICIAL).exists():
+        # The official files of the data set that the table was made of.
+        reader, place, options = source.get("compare", reader), place.parent, {}
     options |= {key: _resolve(options[key], root) for key in _PATHS if key in options}
     with warnings.catch_warnings():
         # Reported once, when the grid starts (`describe_source`), not in every process.
         warnings.simplefilter("ignore", BenchmarkWarning)
-        read = benchmarks.load(
-            source["reader"], root / source["root"], labels=labels, seed=seed, **options
-        )
+        read = benchmarks.load(reader, place, labels=labels, seed=seed, **options)
     limit = source.get("limit")
     if limit is None:
         return read
