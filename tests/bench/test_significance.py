@@ -39,6 +39,17 @@ def test_only_seeds_of_both_methods_count():
     assert "no two methods" in significance_table(compare([]), "mAP", 0.05)
 
 
+def test_seeds_of_one_label_sample_count_once():
+    """They share their labels: six runs of three samples are three pairs."""
+    some = [
+        record(method, seed, value + 0.001 * seed + 0.01 * at, label_seed=at, id=f"{at}{seed}")
+        for method, value in (("a", 0.5), ("b", 0.4))
+        for at in (1, 2, 3)
+        for seed in (0, 1)
+    ]
+    assert compare(some)["seeds"].tolist() == [3]
+
+
 def test_many_comparisons_are_corrected_by_holm():
     values = {"a": [3.0, 3.2, 3.1], "b": [2.0, 2.3, 2.1], "c": [1.0, 1.4, 1.1]}
     found = compare(records(**values)).sort_values("p")

@@ -22,7 +22,8 @@ def compare(
 ) -> pd.DataFrame:
     """Compare methods pair by pair, in every data set and label setting; one row per pair.
 
-    A pair has the seeds that both methods were run with. `against`: compare every method with this
+    A pair has the seeds that both methods were run with, or with several label samples the means
+    of these over seeds. `against`: compare every method with this
     one only. `p corrected` is Holm's, over all pairs of a data set and label setting: the
     probability of any false positive stays below it. The smallest is first.
     """
@@ -53,6 +54,9 @@ def compare(
         tested = []
         for first, second in combinations(values, 2):
             gains = (values[first] - values[second]).dropna()
+            if len(gains.index.unique(level=0)) > 1:
+                # Seeds of one label sample are not independent: each sample counts once.
+                gains = gains.groupby(level=0).mean()
             if against in (None, first, second) and len(gains) > 1:
                 better, than = (first, second) if gains.mean() >= 0 else (second, first)
                 mean = abs(float(gains.mean()))
@@ -90,10 +94,10 @@ def significance_table(compared: pd.DataFrame, metric: str, level: float) -> str
     small = compared["p corrected"] < level
     shown.loc[small, "p corrected"] = "**" + shown["p corrected"] + "**"
     text = (
-        f"{metric} in percent; Student's paired t test over seeds, two-sided; corrected by Holm "
-        f"over the pairs of a data set and label setting; bold below {level:g}. Seeds vary the "
-        "initial weights and the order of rows (with label_seed: seed also the shown labels), not "
-        "the data: a small p says that a difference on this data set is not due to the seed, not "
-        "that it holds on others."
+        f"{metric} in percent; Student's paired t test over seeds (over label samples, where there "
+        "are several), two-sided; corrected by Holm over the pairs of a data set and label "
+        f"setting; bold below {level:g}. Seeds vary the initial weights and the order of rows "
+        "(with label_seed: seed also the shown labels), not the data: a small p says that a "
+        "difference on this data set is not due to the seed, not that it holds on others."
     )
     return f"{as_markdown([list(shown.columns), *shown.to_numpy().tolist()])}\n\n{text}\n"
