@@ -42,7 +42,9 @@ def test_only_seeds_of_both_methods_count():
 def test_seeds_of_one_label_sample_count_once():
     """They share their labels: six runs of three samples are three pairs."""
     some = [
-        record(method, seed, value + 0.001 * seed + 0.01 * at, label_seed=at, id=f"{at}{seed}")
+        record(
+            method, seed, value * (1 + 0.01 * at) + 0.001 * seed, label_seed=at, id=f"{at}{seed}"
+        )
         for method, value in (("a", 0.5), ("b", 0.4))
         for at in (1, 2, 3)
         for seed in (0, 1)

@@ -115,13 +115,6 @@ def data(
     labels: Annotated[Path, typer.Argument(help="Label file.")],
     reading: dict[str, object],
     truth: Annotated[Path | None, typer.Option(help="Complete labels of the same items.")] = None,
-    hide: Annotated[
-        str | None,
-        typer.Option(help="Treat the file as complete and hide labels: single, drop-0.8, rarest."),
-    ] = None,
-    seed: Annotated[
-        int | None, typer.Option(help="Seed of the hidden labels (--hide). [default: 1200]")
-    ] = None,
     read_truth: Annotated[
         list[str] | None,
         typer.Option(help="key=value: how to read the file of --truth, if it differs."),
@@ -131,18 +124,18 @@ def data(
 ) -> None:
     """Draw label counts, positives per row, co-occurrence, and hidden labels if known.
 
-    halftruth plot data labels.csv --zero absent --hide single
+    halftruth plot data observed.csv --truth labels.csv
     """
-    from halftruth.plots.label_figures import draw_data, read_hidden
+    from halftruth.data import read_labels
+    from halftruth.plots.label_figures import draw_data, read_with_truth
 
     how = o.check_reading(o.assignments(read_truth, "--read-truth"), "--read-truth")
-    if seed is not None and hide is None:
-        raise typer.BadParameter("--seed has no effect without --hide")
     if how and truth is None:
         raise typer.BadParameter("--read-truth has no effect without --truth")
-    seed = 1200 if seed is None else seed
-    matrix, complete = read_hidden(labels, reading, truth, how, hide, seed)
-    drawings = draw_data(matrix, complete)
+    if truth is None:
+        drawings = draw_data(read_labels(labels, **reading))  # type: ignore[arg-type]
+    else:
+        drawings = draw_data(*read_with_truth(labels, reading, truth, how))
     _save(drawings, out, Path("plots"), overwrite, labels, truth)
     if all(drawing.name != "co-occurrence" for drawing in drawings):
         say("left out: co-occurrence: no row has two present labels")

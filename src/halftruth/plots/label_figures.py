@@ -11,9 +11,8 @@ import numpy as np
 import pandas as pd
 
 from halftruth.bench import read_bench_yaml
-from halftruth.bench.label_settings import hide
 from halftruth.data import DataError, read_labels
-from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix, co_occurrence
+from halftruth.labels import PRESENT, UNKNOWN, LabelMatrix, co_occurrence
 from halftruth.plots.style import (
     GROUP_COLOURS,
     Drawing,
@@ -33,34 +32,15 @@ _NUMBERED = 12
 _MOST = 20
 
 
-def read_hidden(
-    path: Path,
-    reading: dict[str, Any],
-    truth: Path | None = None,
-    reading_truth: dict[str, object] | None = None,
-    setting: str | None = None,
-    seed: int = 1200,
-) -> tuple[LabelMatrix, np.ndarray | None]:
-    """Read a label file, and the complete labels from a second file or by hiding some of the first.
-
-    `setting` is one of `halftruth.bench.label_settings.SETTINGS`, such as "single".
-    """
-    if truth is not None and setting is not None:
-        raise DataError("expected complete labels (--truth) or labels to hide (--hide), not both")
+def read_with_truth(
+    path: Path, reading: dict[str, Any], truth: Path, reading_truth: dict[str, object]
+) -> tuple[LabelMatrix, np.ndarray]:
+    """Read a label file, and the complete labels of its items from a second file."""
     config = Config(
-        labels=str(path),
-        truth=None if truth is None else str(truth),
-        reading=reading,
-        reading_truth=reading_truth or {},
+        labels=str(path), truth=str(truth), reading=reading, reading_truth=reading_truth
     )
     labels = read_labels(path, **reading)
-    if truth is not None:
-        return labels, align_truth(labels, read_labels(truth, **truth_options(config)), truth)
-    if setting is None:
-        return labels, None
-    # The file counts as complete: only labels that are present can be hidden.
-    complete = np.where(labels.values == PRESENT, PRESENT, ABSENT).astype(np.int8)
-    return replace(labels, stored=hide(complete, setting, seed)), complete
+    return labels, align_truth(labels, read_labels(truth, **truth_options(config)), truth)
 
 
 def draw_data(labels: LabelMatrix, truth: np.ndarray | None = None) -> list[Drawing]:
