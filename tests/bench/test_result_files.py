@@ -90,15 +90,16 @@ def test_every_figure_stands_in_the_gallery():
 @pytest.mark.parametrize("path", sorted(RESULTS.glob("*.jsonl")), ids=lambda path: path.stem)
 def test_the_table_of_a_grid_follows_from_its_file(path):
     """The files of the small forms have lines in docs/benchmarks.md instead."""
-    if not (ROOT / "benchmarks" / "grids" / f"{path.stem}.yaml").exists():
+    grid = path.stem.removesuffix("-448")
+    if not (ROOT / "benchmarks" / "grids" / f"{grid}.yaml").exists():
         assert f"--form {path.stem}`" in DOCS["benchmarks"]
         return
-    expected = table(read_results([path]), metrics=METRICS.get(path.stem, ["mAP"])).strip()
+    expected = table(read_results([path]), metrics=METRICS.get(grid, ["mAP"])).strip()
     assert any(expected in text for text in DOCS.values()), f"a page should have\n{expected}"
 
 
 def test_the_files_are_compact():
-    assert sum(path.stat().st_size for path in RESULTS.rglob("*")) < 2_000_000
+    assert sum(path.stat().st_size for path in RESULTS.rglob("*")) < 3_000_000
 
 
 def test_the_precision_of_pseudo_labels_follows_from_its_files():
