@@ -192,7 +192,7 @@ def compare_orders(column: pd.DataFrame) -> dict[str, tuple[float, pd.DataFrame]
         there = methods["papers"].map(lambda papers, paper=paper: papers.get(paper))
         both = pd.DataFrame({"here": methods["mean"], "there": there}).dropna().astype(float)
         if len(both) >= 3:
-            correlation = float(both.rank().corr().loc["here", "there"])
+            correlation = both.rank().corr().to_numpy()[0, 1].item()
             found[paper] = correlation, both.rank(ascending=False).astype(int)
     return found
 

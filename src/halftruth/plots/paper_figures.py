@@ -59,8 +59,8 @@ def draw_item(
                 drawings = [draw_examples(folders, skip=item.values.get("skip", 0))]
             figures = dict(item.values.get("figures", {}))
             if "class-distributions" in figures:
-                counts = [count_training_rows(folder) for folder in folders]
-                figures["class-distributions"] = {"train": counts}
+                shown = [count_training_rows(folder) for folder in folders]
+                figures["class-distributions"] = {"train": shown}
             if figures:
                 runs = _join_starts(read_runs(folders))
                 for run in runs:
