@@ -126,6 +126,19 @@ def test_the_spread_over_label_samples_is_apart_from_that_over_seeds():
     assert "of the means of label samples / over training seeds, 4 runs" in table(runs)
 
 
+def test_each_label_sample_with_one_seed_has_one_spread():
+    runs = [record("em", at, 0.5 + at / 10, label_seed=at) for at in (0, 1)]
+    text = table(runs)
+    assert "**55.00** ± 7.07 |" in text
+    assert "standard deviation over label samples, each with its training seed, 2 runs" in text
+
+
+def test_rates_that_differ_between_columns_are_all_named():
+    rates = {"single": 0.1, "left-40": 0.3}
+    runs = [record("em", 0, 0.5, column=column, lr=lr) for column, lr in rates.items()]
+    assert "- lr: 0.1 / 0.3\n" in table(runs)
+
+
 def test_a_paper_has_its_names_and_its_order():
     names = {"bce": "AN", "em": "EM loss", "gr": "GR", "CF1": "F"}
     text = table(

@@ -64,9 +64,13 @@ def describe_setup(records: Iterable[Record]) -> list[str]:
     cuts = {run["method"]: _describe_cut(run["threshold"]) for run in runs}
     lines.append(f"Cut of predictions: {_by_method(cuts)}")
     for key in ("lr", "head_lr"):
-        rates = {r["method"]: f"{r['training'][key]:g}" for r in runs if key in r["training"]}
+        rates: dict[str, set[float]] = {}
+        for run in (run for run in runs if key in run["training"]):
+            rates.setdefault(run["method"], set()).add(run["training"][key])
         if rates:
-            lines.append(f"{key}: {_by_method(rates)}")
+            # Columns of a table may have chosen different ones.
+            texts = {name: " / ".join(f"{r:g}" for r in sorted(v)) for name, v in rates.items()}
+            lines.append(f"{key}: {_by_method(texts)}")
     counts = Counter((r["data"], r["column"], r["method"]) for r in records if r["trial"])
     if counts:
         most = f"{max(counts.values())} trials per method, on validation rows"
@@ -295,6 +299,8 @@ def _layout(
     spread = "standard deviation over training seeds"
     if found["samples"].max() > 1:
         spread = "standard deviation of the means of label samples / over training seeds"
+        if found["samples"].equals(found["seeds"]):
+            spread = "standard deviation over label samples, each with its training seed"
     notes.append(
         f"{'Metrics' if several else found['metric'].iloc[0]} in percent, mean {plus_minus} "
         f"{spread}, {seeds} runs; best bold, second underlined."
