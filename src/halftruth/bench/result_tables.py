@@ -69,8 +69,8 @@ def describe_setup(records: Iterable[Record]) -> list[str]:
             rates.setdefault(run["method"], set()).add(run["training"][key])
         if rates:
             # Columns of a table may have chosen different ones.
-            texts = {name: " / ".join(f"{r:g}" for r in sorted(v)) for name, v in rates.items()}
-            lines.append(f"{key}: {_by_method(texts)}")
+            named = {name: " / ".join(f"{r:g}" for r in sorted(v)) for name, v in rates.items()}
+            lines.append(f"{key}: {_by_method(named)}")
     counts = Counter((r["data"], r["column"], r["method"]) for r in records if r["trial"])
     if counts:
         most = f"{max(counts.values())} trials per method, on validation rows"
