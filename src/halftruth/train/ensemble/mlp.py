@@ -61,10 +61,10 @@ def fit_mlps(task: MlpTask, seed: int) -> list[nn.Sequential]:
     size = int(2 ** round(math.log2(min(max(largest / 300, 32), 1024))))
     steps = max(_STEPS, _LEAST_EPOCHS * math.ceil(largest / size))
     random = torch.Generator().manual_seed(seed)
+    networks = _Networks(task.x.shape[1], task.labels.shape[1], count, random, device)
     order = torch.stack([_draw(part.cpu(), size * steps, random) for part in task.parts])
     order = order.view(count, steps, size).to(device)
     e = None if task.propensity is None else task.propensity[:, None]
-    networks = _Networks(task.x.shape[1], task.labels.shape[1], count, random, device)
     noise = _make_noise(count * size * MLP_WIDTH, random).to(device)
     starts = torch.randint(len(noise) - count * size * MLP_WIDTH + 1, (steps,), generator=random)
     with limit_threads(count * size * networks.size, device), torch.no_grad():
