@@ -58,7 +58,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     # Looked for here, but it asks the model of labelling and scikit-learn.
     if name == "make_scorer":
         return importlib.import_module("halftruth.estimator").make_scorer

@@ -270,7 +270,7 @@ def make_optimizer(
 
 
 @cache
-def skip_compiler(kind: type[Any]) -> type[Any]:
+def skip_compiler(kind: type[object]) -> type[Any]:
     """Return an optimiser of torch that does not import torch's compiler at its first use.
 
     Torch wraps some of its methods so that the compiler leaves them alone. Nothing is compiled

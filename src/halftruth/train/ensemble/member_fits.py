@@ -137,7 +137,7 @@ class MemberFits:
             log(f"auto: {name} was fitted before the run stopped")
             return found
         inputs = self._inputs(name)
-        x: Any = inputs if isinstance(inputs, WideRows) else inputs.cpu().numpy()
+        x: object = inputs if isinstance(inputs, WideRows) else inputs.cpu().numpy()
         if self.wide is not None and name not in (LINEAR, DENSE) and not self.once:
             x = self.wide.matrix
         labels = self.labels.cpu().numpy()

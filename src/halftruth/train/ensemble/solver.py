@@ -39,7 +39,7 @@ def minimise(parameters: Sequence[Tensor], value: Callable[[], Tensor], steps: i
 
 @torch.no_grad()
 def step_newton(
-    x: Any, target: Tensor, cell: Tensor, weight: Tensor, bias: Tensor, z: Tensor, decay: float
+    x: object, target: Tensor, cell: Tensor, weight: Tensor, bias: Tensor, z: Tensor, decay: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return weight (D, K), bias (K,) and z (N, K) after a step that lowers, for each class,
 
