@@ -1,7 +1,6 @@
 """Metrics for multi-label predictions: exact, vectorised, and aware of unknown labels."""
 
 import importlib
-from typing import Any
 
 from halftruth.metrics import thresholds
 from halftruth.metrics.counts import Counts, UndefinedMetricWarning, count

@@ -59,7 +59,7 @@ class Captured:
         self.output: object = None
         self.graph: torch.cuda.CUDAGraph | None = None
 
-    def __call__(self, *tensors: Tensor) -> object:
+    def __call__(self, *tensors: Tensor) -> Any:
         shapes = [tensor.shape for tensor in tensors]
         if self.graph is None and self.shapes.is_due(shapes):
             self._capture(tensors)
