@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from halftruth import HalftruthClassifier
+from halftruth.data.readers.label_table import question_groups
 from halftruth.labels import ABSENT, PRESENT
 
 ROWS = 60
@@ -38,13 +39,15 @@ def make_model(**settings):
         (X, NAMES, {}, "y: expected a matrix with one column per class, got names of classes"),
         (X, [set(names) for names in NAMES], {}, "got names of classes; sklearn.*MultiLabelBinar"),
         (FRAME, OTHER_ORDER, {}, r"y: its index names the rows of X in another order; pass y\.loc"),
+        (X, Y, {"decide": "top=4"}, "top needs at most 3, the number of classes, got 4"),
         (X, Y, {"groups": [1] * ROWS}, "groups: expected at least 2, got one group of all 60 rows"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_mistake_is_one_message(features, labels, more, words):
+    settings = {name: more[name] for name in more if name != "groups"}
     with pytest.raises(ValueError, match=words):
-        make_model().fit(features, labels, **more)
+        make_model(**settings).fit(features, labels, groups=more.get("groups"))
 
 
 def test_labels_in_another_order_are_not_scored():
@@ -94,6 +97,32 @@ def test_features_that_tell_too_much_or_nothing_are_questioned(columns, hints, w
 def test_class_names_are_questioned():
     with pytest.warns(UserWarning, match="spelt differently: 'hot dog', 'Hot_Dog'"):
         make_model().fit(X, NAMED.set_axis(["hot dog", "Hot_Dog", "cow"], axis=1))
+
+
+@pytest.mark.parametrize(
+    ("name", "column", "asked"),
+    [
+        ("patient", [0, 1], True),
+        ("Subject", [1, 0], True),
+        ("person_id", [0, 1], True),
+        ("caseId", [0, 1], True),
+        ("covid", [0] * 5 + [1] * 5, False),
+        ("person", [0, 1], False),
+        ("person", [0] * 5 + [1] * 5, True),
+        ("Study", [1] * 5 + [0] * 7, True),
+        ("study", [1] * 5 + [0] * 4, False),
+        ("study", [0] * 5 + [1] * 5 + [0] * 5, False),
+        ("personal", [0] * 5 + [1] * 5, False),
+    ],
+)
+def test_columns_that_may_number_patients_are_questioned(name, column, asked):
+    codes = np.array(column, dtype=np.int8)[:, None]
+    assert len(question_groups([name], codes)) == asked
+
+
+def test_a_frame_with_a_column_of_patients_is_questioned():
+    with pytest.warns(UserWarning, match="'patient' may number patients"):
+        make_model().fit(X, NAMED.set_axis(["patient", "dog", "cow"], axis=1))
 
 
 def test_few_labels_that_a_column_ranks_by_chance_are_not_questioned():

@@ -60,6 +60,10 @@ def place(tmp_path_factory):
         write(f"{name}.csv", {**labels, "weight": weights})
     sexes = np.arange(ROWS) % 2
     write("sex.csv", {**labels, "sex": sexes})
+    write("patient.csv", {**labels, "patient": sexes})
+    write("person.csv", {**labels, "person": np.arange(ROWS) // 40})
+    write("people.csv", {**labels, "person": sexes})
+    write("ids.csv", {**labels, "weight": 1000 + np.cumsum(np.arange(ROWS) % 3 + 1)})
     for name, line in {
         "none": "",
         "half": "1.5,i00,cat,present",
@@ -146,6 +150,9 @@ def weigh(labels):
         ("audit spelt.csv --features x.csv --method bce --folds 2 --out audit", 2, "'cat', 'Cat'"),
         # Options without effect.
         ("predict table x.csv --bad-images fail", 2, "has no effect, since the run was not"),
+        ("predict table x.csv --top 5", 2, "top .--top.: expected 1 to 3 .the classes., got 5"),
+        ("predict table x.csv --decide top=5", 2, "top needs at most 3, the number of classes"),
+        ((*X, "--decide", "top=5"), 2, "decide: top needs at most 3, the number of classes, got 5"),
         ("predict table x.csv --bad-images skop", 2, "expected skip or fail, got 'skop'"),
         ("evaluate table l.csv --features x.csv --images photos", 2, "have no effect: trained on"),
         # Columns and sources.
@@ -173,6 +180,14 @@ def weigh(labels):
         ((*weigh("equal.csv"), "--weight-column", "weight"), 0, "'weight' are 5, so they have no"),
         ((*weigh("huge.csv"), "--weight-column", "weight"), 0, "1e.06, is more than all others"),
         ((*weigh("sex.csv"), "--group-column", "sex"), 0, "'sex' is 0 or 1 in every row, as lab"),
+        ((*weigh("ids.csv"), "--weight-column", "weight"), 0, "'weight' are whole numbers that al"),
+        (weigh("patient.csv"), 0, "'patient' may number patients or the like; if it does, name it"),
+        (weigh("person.csv"), 0, "'person' may number patients or the like"),
+        (weigh("people.csv"), 0, None),
+        ("data check patient.csv", 0, "'patient' may number patients"),
+        ("evaluate table patient.csv --features x.csv", 0, "'patient' may number patients"),
+        ((*X, "--duplicates", "vote"), 0, "so duplicates='vote' .--duplicates vote. has no effect"),
+        ((*X, "--duplicates", "merge"), 0, "no item has more than one row, so duplicates='merge'"),
         ((*X, "--verdicts", "none.csv"), 2, "none.csv: contains no verdict"),
         ((*X, "--verdicts", "half.csv"), 2, "the numbers of rows, counted from 1, got '1.5'"),
         ((*X, "--verdicts", "word.csv"), 2, "the numbers of rows, counted from 1, got 'x'"),
@@ -203,7 +218,7 @@ def test_new_rows_are_right_or_questioned(
     shown = " ".join("".join(capsys.readouterr()).replace("│", " ").split())
     assert found == code, shown
     if message is None:
-        assert not re.search("warning: training|alone predicts", shown), shown
+        assert not re.search("warning: training|alone predicts|may number", shown), shown
     else:
         assert len(re.findall(message, shown)) == 1, shown
 
@@ -233,6 +248,15 @@ def test_the_backbone_of_a_foreign_run_reaches_no_network(
     shown = " ".join(capsys.readouterr().err.split())
     assert f"backbone {name}: is not on this machine" in shown
     assert "cannot be written" not in shown
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04" + bytes(99), b"noise"], ids=len)
+def test_a_damaged_encoder_is_one_sentence(place, tmp_path, capsys, content):
+    run = shutil.copytree(place / "text", tmp_path / "run")
+    (run / "encoder.npz").write_bytes(content)
+    write_manifest(run)
+    assert command("predict", run, place / "t.csv", "-o", tmp_path / "p.csv") == 2
+    assert "encoder.json: is damaged" in " ".join(capsys.readouterr().err.split())
 
 
 def test_the_encoder_of_a_foreign_run_reaches_no_network(monkeypatch):

@@ -13,7 +13,7 @@ from halftruth.data.errors import DataError, nearest, option, some
 from halftruth.data.feature_columns import MATRIX, read_feature_columns
 from halftruth.data.features import match_rows
 from halftruth.data.readers import read_label_file
-from halftruth.data.readers.duplicates import resolve_duplicates
+from halftruth.data.readers.duplicates import repeated_rows, resolve_duplicates
 from halftruth.data.readers.label_lists import NothingNowhere, question_classes
 from halftruth.data.readers.label_table import question_weights
 from halftruth.data.readers.text_table import plain, read_table
@@ -113,7 +113,8 @@ def _join(paths: Sequence[str | Path], parts: Sequence[LabelMatrix], votes: bool
         ),
         _concatenate_weights(parts, classes),
     )
-    return joined if votes else _resolve(joined, "merge")
+    again = joined.items is not None and len(repeated_rows(joined.items))
+    return _resolve(joined, "merge") if again and not votes else joined
 
 
 def _join_sparse(parts: Sequence[LabelMatrix], classes: tuple[str, ...]) -> LabelMatrix:

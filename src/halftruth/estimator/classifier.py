@@ -18,6 +18,7 @@ from halftruth.data.check import question_features
 from halftruth.data.hints import list_hints, read_hints
 from halftruth.data.memory import check_memory
 from halftruth.data.readers.label_lists import question_classes
+from halftruth.data.readers.label_table import question_groups
 from halftruth.data.wide_matrix import MOST_FEATURES
 from halftruth.estimator import targets, training
 from halftruth.estimator.training import Fitted, TrainingData
@@ -243,6 +244,7 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         counted = np.arange(X.shape[0]) if weights is None else targets.find_counted(weights)
         config = self._make_config()
         config = self._choose_plan(config, X, y.shape[1] if np.ndim(y) == 2 else 1)
+        parse_rule(self.decide, y.shape[1] if np.ndim(y) == 2 else 1)
         self.plan_ = self._describe_plan(config)
         self._warn([] if names is None else question_classes(names))
         self.sparse_output_ = is_sparse(y)
@@ -270,6 +272,7 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if weights is not None:
             y = np.where(weights > 0, y, np.int8(UNKNOWN))
         targets.check_any_present(y > 0, len(y))
+        self._warn([] if names is None else question_groups(names, y))
         names = np.arange(y.shape[1]) if names is None else np.asarray(names)
         knowledge = self.prevalence or {}, self.complete_classes or (), self.labels_per_row
         shares, complete = parse_label_priors(y, names, *knowledge)

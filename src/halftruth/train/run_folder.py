@@ -206,7 +206,7 @@ def refuse_damage(path: Path) -> Iterator[None]:
     try:
         yield
     except (
-        AttributeError, ArithmeticError, LookupError, TypeError, ValueError, BadZipFile
+        AttributeError, ArithmeticError, EOFError, LookupError, TypeError, ValueError, BadZipFile
     ) as error:  # fmt: skip
         raise CheckpointError(
             f"{path} is damaged: {type(error).__name__}: {error}. Restore the file, or train again"

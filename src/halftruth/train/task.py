@@ -32,10 +32,11 @@ from halftruth.labels import (
 )
 from halftruth.labels.soft_labels import scale_weights
 from halftruth.losses import Loss
+from halftruth.presence.decisions import parse_rule
 from halftruth.presence.probabilities import check_unlabelled_rows
 from halftruth.reading import text_options
 from halftruth.train.auto.plan import choose_val, fits_many
-from halftruth.train.config import ENSEMBLE, GIVEN, Config
+from halftruth.train.config import ENSEMBLE, GIVEN, Config, ConfigError
 from halftruth.train.devices import let_main_go_first
 from halftruth.train.inputs.feature_encoder import FeatureEncoder
 from halftruth.train.inputs.feature_inputs import read_inputs, read_scores, read_texts
@@ -210,14 +211,17 @@ def _read_rows(config: Config, sparse: bool) -> tuple[LabelMatrix, np.ndarray | 
         labels = replace(labels, stored=labels.sparse)
     if len(labels) == 0:
         raise DataError(f"{config.labels}: there are no rows")
+    # Reported before training; the results are used after it.
+    try:
+        parse_rule(config.decide, len(labels.classes))
+    except ValueError as error:
+        raise ConfigError([str(error)]) from None
     if config.prevalence or config.complete_classes or config.labels_per_row:
-        # Reported before training; the result is used after it.
         parse_label_priors(
             labels.stored, labels.classes, config.prevalence, config.complete_classes,
             config.labels_per_row,
         )  # fmt: skip
     if config.unlabelled_rows == "dropped" and not sparse:
-        # Reported before training; it is used after it.
         check_unlabelled_rows(labels.values)
     return labels, groups if groups is not None else group_repeated_items(labels.items)
 

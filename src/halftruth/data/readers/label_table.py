@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -36,7 +37,7 @@ from halftruth.data.readers.text_table import (
     table_from_frame,
 )
 from halftruth.data.splits import SPLIT_NAMES
-from halftruth.labels import LabelMatrix, harden
+from halftruth.labels import PRESENT, LabelMatrix, harden
 from halftruth.reading import Duplicates, Meaning
 
 # fmt: off
@@ -48,6 +49,11 @@ SPLIT_COLUMNS = ["split", "subset", "partition"]
 # fmt: on
 # The columns that `halftruth repair` adds to a file: where a changed label comes from.
 PROVENANCE = ("halftruth_added", "halftruth_removed", "halftruth_by")
+# Names of columns that number patients and the like; others that may, or may be classes, too; and
+# the rows of a block of one number.
+_IS_GROUP = re.compile(r"(?i:^(patient|subject|participant)$|[\s_.-]id$)|(?<=[a-z])I[dD]$")
+_MAY_BE_GROUP = re.compile(r"(?i)person|case|study|session|visit|user|site|family|animal|sample")
+_BLOCK = 5
 # The metadata files of an image folder in the layout of Hugging Face datasets.
 METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
 
@@ -110,9 +116,28 @@ def question_weights(weights: np.ndarray, place: str) -> list[str]:
             f"warning: one weight in {place}, {known.max():g}, is more than all others together, "
             "so that hardly anything else counts"
         ]
-    if len(known) > 20 and (np.diff(known) == 1).all():
-        return [f"warning: the weights in {place} number the rows; they may be another column"]
+    if len(known) > 20 and (known % 1 == 0).all() and len(np.unique(known)) == len(known):
+        return [
+            f"warning: the weights in {place} are whole numbers that all differ, as those of rows "
+            "or of items do; they may be another column"
+        ]
     return []
+
+
+def question_groups(names: Sequence[object], values: np.ndarray) -> list[str]:
+    """What to ask about columns of 0 and 1 (N, K) that may number patients, not be classes.
+
+    The name says so, or it might and the column is in two blocks, as no class is by chance.
+    """
+    blocks = (np.diff(values, axis=0) != 0).sum(axis=0) == 1
+    least = np.minimum(count := (values == PRESENT).sum(axis=0), len(values) - count)
+    return [
+        f"the class {str(name)!r} may number patients or the like; if it does, name it as "
+        "--group-column, so that rows of one stay together, or drop it with "
+        f"{option('drop_columns', str(name))}"
+        for name, in_blocks in zip(names, blocks & (least >= _BLOCK), strict=True)
+        if _IS_GROUP.search(str(name)) or (in_blocks and _MAY_BE_GROUP.fullmatch(str(name)))
+    ]
 
 
 def labels_of_table(
@@ -188,6 +213,7 @@ def labels_of_table(
     else:
         values, said = decode(columns, names, table.where, coding)
         notes.extend(said)
+        notes.extend(f"warning: {text}" for text in question_groups(names, values))
     if roles.item is not None:
         items = np.array(table.texts(roles.item, "image_column"))
     split = None
