@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from halftruth import HalftruthClassifier
-from halftruth.data.readers.label_table import question_groups
+from halftruth.data.readers.label_table import question_columns
 from halftruth.labels import ABSENT, PRESENT
 
 ROWS = 60
@@ -40,6 +40,20 @@ def make_model(**settings):
         (X, [set(names) for names in NAMES], {}, "got names of classes; sklearn.*MultiLabelBinar"),
         (FRAME, OTHER_ORDER, {}, r"y: its index names the rows of X in another order; pass y\.loc"),
         (X, Y, {"decide": "top=4"}, "top needs at most 3, the number of classes, got 4"),
+        (
+            X,
+            Y,
+            {"groups": [np.nan] + [1.0, 2.0] * 29 + [3]},
+            "groups: 1 rows have no group .the fi",
+        ),
+        (
+            X,
+            Y,
+            {"groups": [None, "a", "b"] * 20},
+            "groups: 20 rows have no group .the first: row 1",
+        ),
+        (X, Y, {"groups": ["a", "b", " "] * 20}, "groups: 20 rows have no group .the first: row 3"),
+        (X, Y, {"groups": [1, 2]}, r"groups: expected one entry per row, 60, got shape \(2,\)"),
         (X, Y, {"groups": [1] * ROWS}, "groups: expected at least 2, got one group of all 60 rows"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -66,6 +80,18 @@ def test_features_in_other_units_are_questioned(settings):
         model.predict(FRAME)
     with pytest.warns(UserWarning, match="1 of 4 columns of the features, such as 'c', are far"):
         model.predict(FRAME.assign(c=1000 * FRAME["c"]))
+
+
+@pytest.mark.parametrize(
+    ("groups", "words"),
+    [
+        (np.arange(ROWS), "groups: has no effect, since every row has a group of its own"),
+        (Y[:, 0], "groups: is 0 or 1 in every row, as labels are"),
+    ],
+)
+def test_groups_that_are_something_else_are_questioned(groups, words):
+    with pytest.warns(UserWarning, match=words):
+        make_model().fit(X, Y, groups=groups)
 
 
 @pytest.mark.parametrize("groups", [2, 3, 4])
@@ -117,7 +143,7 @@ def test_class_names_are_questioned():
 )
 def test_columns_that_may_number_patients_are_questioned(name, column, asked):
     codes = np.array(column, dtype=np.int8)[:, None]
-    assert len(question_groups([name], codes)) == asked
+    assert len(question_columns([name], codes)) == asked
 
 
 def test_a_frame_with_a_column_of_patients_is_questioned():

@@ -61,6 +61,8 @@ def place(tmp_path_factory):
     sexes = np.arange(ROWS) % 2
     write("sex.csv", {**labels, "sex": sexes})
     write("patient.csv", {**labels, "patient": sexes})
+    write("gaps.csv", {**labels, "site": [f"s{k % 10}" if k % 10 else "" for k in range(ROWS)]})
+    write("own.csv", {**labels, "own": [f"g{row}" for row in range(ROWS)]})
     write("person.csv", {**labels, "person": np.arange(ROWS) // 40})
     write("people.csv", {**labels, "person": sexes})
     write("ids.csv", {**labels, "weight": 1000 + np.cumsum(np.arange(ROWS) % 3 + 1)})
@@ -181,6 +183,13 @@ def weigh(labels):
         ((*weigh("huge.csv"), "--weight-column", "weight"), 0, "1e.06, is more than all others"),
         ((*weigh("sex.csv"), "--group-column", "sex"), 0, "'sex' is 0 or 1 in every row, as lab"),
         ((*weigh("ids.csv"), "--weight-column", "weight"), 0, "'weight' are whole numbers that al"),
+        ((*weigh("own.csv"), "--group-column", "own"), 0, "'own' has no effect, since every row has a group of its"),
+        ((*weigh("gaps.csv"), "--group-column", "site"), 2, "'site': 8 rows have no group .the fi"),
+        (
+            "audit gaps.csv --features x.csv --group-column site --out audit",
+            2,
+            "'site': 8 rows have no group .the first: row 1.; give each row one",
+        ),
         (weigh("patient.csv"), 0, "'patient' may number patients or the like; if it does, name it"),
         (weigh("person.csv"), 0, "'person' may number patients or the like"),
         (weigh("people.csv"), 0, None),

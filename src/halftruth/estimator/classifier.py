@@ -11,14 +11,15 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_matrix
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import check_consistent_length, check_random_state, column_or_1d
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from halftruth.data.check import question_features
 from halftruth.data.hints import list_hints, read_hints
 from halftruth.data.memory import check_memory
 from halftruth.data.readers.label_lists import question_classes
-from halftruth.data.readers.label_table import question_groups
+from halftruth.data.readers.label_table import question_columns
+from halftruth.data.splits import check_groups, question_groups
 from halftruth.data.wide_matrix import MOST_FEATURES
 from halftruth.estimator import targets, training
 from halftruth.estimator.training import Fitted, TrainingData
@@ -236,9 +237,8 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             y = targets.fill_missing(y)
             X, y = validate_data(self, X, y, multi_output=True, ensure_min_samples=2, **_FLOATS)
         if groups is not None:
-            groups = column_or_1d(groups)
-            check_consistent_length(X, groups)
-            targets.check_groups(groups)
+            groups = check_groups(groups, X.shape[0])
+            self._warn([f"groups: {text}" for text in question_groups(groups)])
         weights = targets.check_sample_weight(sample_weight, X, y)
         # Rows of weight 0 count nowhere, not in folds and not in the model of labelling either.
         counted = np.arange(X.shape[0]) if weights is None else targets.find_counted(weights)
@@ -272,7 +272,7 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if weights is not None:
             y = np.where(weights > 0, y, np.int8(UNKNOWN))
         targets.check_any_present(y > 0, len(y))
-        self._warn([] if names is None else question_groups(names, y))
+        self._warn([] if names is None else question_columns(names, y))
         names = np.arange(y.shape[1]) if names is None else np.asarray(names)
         knowledge = self.prevalence or {}, self.complete_classes or (), self.labels_per_row
         shares, complete = parse_label_priors(y, names, *knowledge)

@@ -184,12 +184,6 @@ def check_sample_weight(
     return found
 
 
-def check_groups(groups: np.ndarray) -> None:
-    """Refuse rows without a group."""
-    if missing := sum(group is None or group != group for group in groups.tolist()):
-        raise ValueError(f"groups: {missing:,} rows have no group; give each row one")
-
-
 def find_counted(weights: np.ndarray) -> np.ndarray:
     """Return the rows that have a weight other than 0."""
     rows = np.flatnonzero(weights.any(axis=1))

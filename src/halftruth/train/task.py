@@ -23,6 +23,7 @@ from halftruth.data.complete_rows import add_complete_rows
 from halftruth.data.decode_images import describe_bad
 from halftruth.data.errors import some
 from halftruth.data.hints import Hint, read_hint_names, read_hints
+from halftruth.data.splits import check_groups, question_groups
 from halftruth.data.verdicts import apply_verdicts
 from halftruth.labels import (
     MANY_CLASSES,
@@ -223,7 +224,20 @@ def _read_rows(config: Config, sparse: bool) -> tuple[LabelMatrix, np.ndarray | 
         )  # fmt: skip
     if config.unlabelled_rows == "dropped" and not sparse:
         check_unlabelled_rows(labels.values)
-    return labels, groups if groups is not None else group_repeated_items(labels.items)
+    return labels, choose_groups(config, groups, labels)
+
+
+def choose_groups(
+    config: Config, groups: np.ndarray | None, labels: LabelMatrix
+) -> np.ndarray | None:
+    """Return the checked groups of the rows; without a column of groups, items that repeat."""
+    if groups is None:
+        return group_repeated_items(labels.items)
+    place = f"{config.labels}: group_column (--group-column) {config.group_column!r}"
+    found = check_groups(groups, len(labels), place)
+    for text in question_groups(found):
+        warnings.warn(f"{place} {text}", stacklevel=2)
+    return found
 
 
 def group_repeated_items(items: np.ndarray | None) -> np.ndarray | None:
@@ -350,16 +364,9 @@ def read_groups(config: Config) -> np.ndarray | None:
     """Return the group of each row (a patient), if there is a column of groups."""
     if not config.group_column:
         return None
-    groups = read_column(
+    return read_column(
         config.labels, config.group_column, option="group_column", **text_options(config.reading)
     )
-    if {str(group) for group in groups} <= {"0", "1"}:
-        warnings.warn(
-            f"group_column (--group-column): {config.group_column!r} is 0 or 1 in every row, as "
-            "labels are; if it is a class, leave the option out",
-            stacklevel=2,
-        )
-    return groups
 
 
 def check_parts(task: Task, config: Config) -> None:

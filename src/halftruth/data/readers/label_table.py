@@ -124,7 +124,7 @@ def question_weights(weights: np.ndarray, place: str) -> list[str]:
     return []
 
 
-def question_groups(names: Sequence[object], values: np.ndarray) -> list[str]:
+def question_columns(names: Sequence[object], values: np.ndarray) -> list[str]:
     """What to ask about columns of 0 and 1 (N, K) that may number patients, not be classes.
 
     The name says so, or it might and the column is in two blocks, as no class is by chance.
@@ -213,7 +213,7 @@ def labels_of_table(
     else:
         values, said = decode(columns, names, table.where, coding)
         notes.extend(said)
-        notes.extend(f"warning: {text}" for text in question_groups(names, values))
+        notes.extend(f"warning: {text}" for text in question_columns(names, values))
     if roles.item is not None:
         items = np.array(table.texts(roles.item, "image_column"))
     split = None
