@@ -183,7 +183,7 @@ def weigh(labels):
         ((*weigh("huge.csv"), "--weight-column", "weight"), 0, "1e.06, is more than all others"),
         ((*weigh("sex.csv"), "--group-column", "sex"), 0, "'sex' is 0 or 1 in every row, as lab"),
         ((*weigh("ids.csv"), "--weight-column", "weight"), 0, "'weight' are whole numbers that al"),
-        ((*weigh("own.csv"), "--group-column", "own"), 0, "'own' has no effect, since every row has a group of its"),
+        ((*weigh("own.csv"), "--group-column", "own"), 0, "'own' has no effect, since every row"),
         ((*weigh("gaps.csv"), "--group-column", "site"), 2, "'site': 8 rows have no group .the fi"),
         (
             "audit gaps.csv --features x.csv --group-column site --out audit",
