@@ -1,0 +1,58 @@
+"""Curves of probabilities: their equations hold, computed by a second way."""
+
+import numpy as np
+import pytest
+
+from halftruth.presence.labelling_model import _DEVIATION, Presence, _maximise
+from halftruth.presence.solvers import fit_shared_curve, sigmoid
+
+START = Presence("missing_at_random", np.zeros(2), np.ones(2), np.ones(2))
+
+
+@pytest.mark.parametrize("certain", [False, True])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_curves_expect_what_is_present_also_where_one_class_is_certain(certain, weighted):
+    """Of rows that are not empty: P(k) is p / (1 − Π (1 − p))."""
+    random = np.random.default_rng(0)
+    z = random.normal(size=(40_000, 2))
+    present = (random.random(z.shape) < sigmoid(z * [1.5, 0.7] - [1.0, 0.3])).astype(float)
+    rows = np.full((len(z), 1), certain)
+    if certain:
+        z, present, rows = (one[present.any(axis=1)] for one in (z, present, rows))
+    weight = random.random(z.shape) if weighted else None
+    found = _maximise(START, z, present, rows, steps=40, weight=weight)
+    p = sigmoid(found.offset + found.slope * z)
+    expected = p / (1 - np.prod(1 - p, axis=1, keepdims=True)) if certain else p
+    gap = (present - expected) * (1.0 if weight is None else weight)
+    at = np.stack([found.offset, found.slope], axis=1)
+    # The slope of the likelihood is that of the prior, which draws classes towards their mean.
+    slopes = np.stack([gap.sum(axis=0), (gap * z).sum(axis=0)], axis=1)
+    assert slopes == pytest.approx((at - at.mean(axis=0)) @ _DEVIATION, abs=1.0)
+    assert found.slope == pytest.approx([1.5, 0.7], abs=0.2)
+    assert found.offset == pytest.approx([-1.0, -0.3], abs=0.2)
+
+
+@pytest.mark.parametrize(("shown", "moved"), [(0.7, 0.5), (0.99, 0.5), (0.54, None), (0.6, None)])
+def test_a_step_is_at_most_a_half(shown, moved):
+    """The whole step is the one that the likelihood of an offset alone has, (y − p) / p (1 − p)."""
+    z = np.zeros((100_000, 2))
+    present = (np.arange(len(z)) < shown * len(z))[:, None] * np.ones(2)
+    found = _maximise(START, z, present, np.zeros((len(z), 1), bool), steps=1)
+    expected = 4 * (shown - 0.5) if moved is None else moved
+    assert found.offset == pytest.approx([expected] * 2, rel=0.01)
+
+
+@pytest.mark.parametrize(("offset", "slope"), [(-1.0, 0.5), (2.0, 6.0), (0.5, 7.9), (-3.0, 0.05)])
+def test_a_shared_curve_is_found(offset, slope):
+    z, cells = np.linspace(-3, 3, 41), np.linspace(5, 50, 41)
+    present = cells * sigmoid(offset + slope * z)
+    found = fit_shared_curve(z, cells, present)
+    assert found == pytest.approx((offset, slope), abs=1e-3)
+    assert (cells * sigmoid(found[0] + found[1] * z)).sum() == pytest.approx(present.sum())
+
+
+def test_scores_in_the_wrong_order_keep_the_level():
+    z, cells = np.linspace(-3, 3, 41), np.full(41, 10.0)
+    offset, slope = fit_shared_curve(z, cells, cells * sigmoid(-z))
+    assert 0 < slope < 0.05
+    assert sigmoid(offset + slope * z).mean() == pytest.approx(0.5)
