@@ -63,6 +63,11 @@ def test_a_shared_curve_is_found(offset, slope):
     assert (cells * sigmoid(found[0] + found[1] * z)).sum() == pytest.approx(present.sum())
 
 
+def test_a_shared_curve_is_not_steeper_than_8():
+    z, cells = np.linspace(-3, 3, 40), np.full(40, 10.0)
+    assert fit_shared_curve(z, cells, cells * (z > 0)) == pytest.approx((0, 8), abs=1e-6)
+
+
 def test_scores_in_the_wrong_order_keep_the_level():
     z, cells = np.linspace(-3, 3, 41), np.full(41, 10.0)
     offset, slope = fit_shared_curve(z, cells, cells * sigmoid(-z))
