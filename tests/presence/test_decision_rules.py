@@ -301,3 +301,8 @@ def test_expected_precision_and_recall_contain_the_truth(seed, setting):
     assert "nothing is predicted. To know more: --labels-per-row" in (
         expect(nothing, p, fitted).describe()
     )
+
+
+def test_as_many_rows_are_predicted_as_are_expected():
+    p = np.array([[0.9], [0.6], [0.4], [0.1]])
+    assert decide(p, np.array([5]), "count")(p).ravel().tolist() == [True, True, False, False]

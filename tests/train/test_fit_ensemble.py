@@ -224,8 +224,8 @@ def test_what_members_without_weights_per_label_learn():
         (torch.tensor([[0.25, nan, 0.75]]), ([[0.25, 0.0, 0.75]], [[0.0, 1.0, 0.0]])),
     ):
         assert [one.tolist() for one in members.get_targets(labels, soft)] == [*found]
-    weights = torch.tensor([[2.0, 0.0, 4.0], [0.0, 0.0, 0.0], [1.0, 1.0, 4.0]])
-    assert members.average_weights(weights).tolist() == [3.0, 0.0, 2.0]
+    weights = torch.tensor([[2.0, 0.0, 4.0], [0.0, 0.0, 0.0], [1.0, 1.0, 4.0], [5.0, 0.0, 0.0]])
+    assert members.average_weights(weights).tolist() == [3.0, 0.0, 2.0, 5.0]
 
 
 @pytest.mark.parametrize(("least", "has"), [(60, True), (61, False)])

@@ -120,6 +120,8 @@ class Task:
             self.features, *given, None if self.encoder is None else self.encoder.outputs,
             copies=self.groups is None,
         )  # fmt: skip
+        if (weights := self.labels.weights) is not None and weights.shape[1] > 1:
+            found += question_features(weights, *given, self.classes, "weights of labels", False)
         for hint in self.hints:
             found += question_features(
                 hint.scores, *given, self.classes, f"hint {hint.place}", False
@@ -132,6 +134,11 @@ class Task:
             return []
         shown = self.labels.values == PRESENT
         wrong = int((shown & (self.truth != PRESENT)).sum())
+        if not wrong and not ((self.truth == PRESENT) & ~shown).any():
+            return [
+                "warning: the complete labels show nothing that the labels do not; are they the "
+                "same file? If all labels are known, read them with --zero absent"
+            ] * bool((self.labels.values == UNKNOWN).any())
         if not wrong:
             return []
         return [

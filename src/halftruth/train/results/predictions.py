@@ -8,8 +8,14 @@ import pandas as pd
 
 from halftruth.data import DataError
 from halftruth.data.errors import some
+from halftruth.data.readers.text_table import read_table
 from halftruth.presence.solvers import logit
-from halftruth.train.results.output_tables import TableWriter, avoid_names, make_prediction_table
+from halftruth.train.results.output_tables import (
+    TableWriter,
+    avoid_names,
+    escape_formula,
+    make_prediction_table,
+)
 from halftruth.train.results.trained_run import RAW, TrainedRun, open_run
 
 
@@ -22,7 +28,7 @@ def read_predictions(path: Path) -> pd.DataFrame:
     """Return a table of `predict`; texts stay as they are written."""
     if path.suffix == ".parquet":
         return pd.read_parquet(path)
-    table = pd.read_csv(path, keep_default_na=False, dtype=str)
+    table = pd.DataFrame(read_table(path).columns, dtype=str)
     numbers = table.apply(pd.to_numeric, errors="coerce").dropna(axis=1)
     return table.assign(
         **{name: numbers[name] for name in numbers if name not in ("item", "labels")}
@@ -40,6 +46,8 @@ def decide_again(
     run = open_run(run)
     names = list(run.classes)
     listed, stated = (avoid_names(name, names) for name in ("labels", "basis"))
+    # Names that a spreadsheet would run as a formula are written with an apostrophe.
+    table = table.rename(columns={escape_formula(name): name for name in names})
     if lost := [name for name in (*names, listed, stated) if name not in table]:
         raise DataError(
             f"expected a table of `halftruth predict {run.folder}`, with a column per class; there "

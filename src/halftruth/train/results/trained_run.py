@@ -16,7 +16,7 @@ from halftruth.data import DataError, decode_all
 from halftruth.data.decode_images import describe_bad
 from halftruth.data.errors import some
 from halftruth.data.features import check_features
-from halftruth.data.hints import list_hints, read_hints
+from halftruth.data.hints import Hint, list_hints, read_hints
 from halftruth.data.images import GivenImage, open_images
 from halftruth.data.memory import check_memory
 from halftruth.data.transforms import Augment
@@ -449,10 +449,15 @@ class TrainedRun:
                 f"{self.folder}: expected {len(record['files'])} hints (hints=, --hints) in the "
                 f"order of training ({some(record['files'])}), got {len(sources)}"
             )
-        found = read_hints(sources, self.classes, scores.items, len(scores.items), record["names"])
+        found = self.read_hints(sources, scores.items)
         weights = HintWeights.from_dict(record["weights"])
         combined = weights(scores.logits, [hint.scores for hint in found])
         return self._make_scores(scores.items, combined, scores.bad)
+
+    def read_hints(self, sources: Sequence[object], items: Sequence[str]) -> list[Hint]:
+        """Return hints of items, with the names that training had for their columns."""
+        names = ((self.result or {}).get("hints") or {}).get("names")
+        return read_hints(sources, self.classes, items, len(items), names)
 
     def read_features(
         self,
