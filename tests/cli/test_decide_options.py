@@ -1,6 +1,7 @@
 """`--decide` and `--raw` on the command line: train, predict, evaluate."""
 
 import json
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -9,6 +10,7 @@ from typer.testing import CliRunner
 
 import halftruth
 from halftruth.cli.app import app
+from halftruth.data import read_labels
 
 NAMES = ["cat", "dog", "frog", "yeti"]
 
@@ -183,6 +185,52 @@ def test_decide_equals_predict_with_the_same_rule_and_level(data, tmp_path, chan
     assert list(found.columns) == list(expected.columns)
     assert found["labels"].fillna("").tolist() == expected["labels"].fillna("").tolist()
     assert found[NAMES].to_numpy() == pytest.approx(expected[NAMES].to_numpy(), abs=2e-5)
+
+
+OTHERS = {
+    "another order of rows": (lambda table: table.assign(item=table["item"][::-1].to_numpy()),
+                              "the rows are in another order than the labels"),
+    "swapped classes": (lambda table: table.rename(columns={"cat": "dog", "dog": "cat"}),
+                        "another class order: that of 'dog' fits the labels of 'cat'"),
+    "inverted": (lambda table: table.assign(**{name: 1 - table[name] for name in NAMES}),
+                 "lower scores for them than the others: 'cat', 'dog', 'frog'"),
+    "itself": (lambda table: table, None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("change", OTHERS)
+def test_complete_labels_that_do_not_suit_the_scores_are_questioned(data, tmp_path, change):
+    make, words = OTHERS[change]
+    make(pd.read_csv(data / "truth.csv")).sort_values("item").to_csv(
+        tmp_path / "t.csv", index=False
+    )
+    x = pd.DataFrame(np.load(data / "x.npy"), columns=["0", "1", "2", "3"])
+    x.assign(item=[f"row{k}" for k in range(len(x))]).to_csv(tmp_path / "x.csv", index=False)
+    run, p = tmp_path / "run", (tmp_path / "t.csv", "--zero", "absent", "--features")
+    train = ("train", data / "labels.csv", "--features", tmp_path / "x.csv", "--method", "bce")
+    code, text = command(*train, "--epochs", 5, "--head-lr", 0.05, "--device", "cpu", "--out", run)
+    assert code == 0, text
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        code, text = command("evaluate", run, *p, tmp_path / "x.csv")
+    assert code == 0, text
+    asked = [str(one.message) for one in caught]
+    assert any((words or "order") in one for one in asked) is (words is not None), asked
+
+
+def test_predictions_are_no_labels(data, tmp_path):
+    predict(data, tmp_path)
+    notes = read_labels(tmp_path / "p.csv").notes
+    assert notes[0].startswith("warning: this is a table of halftruth predict, whose labels are")
+
+
+def test_decide_reads_what_a_spreadsheet_writes(data, tmp_path):
+    table, _ = predict(data, tmp_path)
+    table.to_csv(tmp_path / "p.csv", index=False, sep=";")
+    out = ("--run", data / "run", "--out", tmp_path / "new.csv")
+    code, text = command("decide", tmp_path / "p.csv", *out)
+    assert code == 0, text
+    assert pd.read_csv(tmp_path / "new.csv").fillna("")["labels"].tolist() == [*table["labels"]]
 
 
 def test_probabilities_agree_with_the_level(data, tmp_path):

@@ -62,6 +62,20 @@ def place(tmp_path_factory):
     write("sex.csv", {**labels, "sex": sexes})
     write("patient.csv", {**labels, "patient": sexes})
     write("gaps.csv", {**labels, "site": [f"s{k % 10}" if k % 10 else "" for k in range(ROWS)]})
+    write("part.csv", {**labels, "is_test": sexes})
+    write("swapped.csv", {**labels, "cat": labels["dog"], "dog": labels["cat"]})
+    write("upside.csv", {name: 1 - one for name, one in labels.items()})
+    write("certain.csv", labels)
+    write("gone.csv", {**table, "f1": ""})
+    write("some.csv", {"cat": scores["cat"]})
+    items = {"named": "i05", "strange": "nobody", "row": "1"}
+    for name, item in items.items():
+        (folder / f"v_{name}.csv").write_text(f"row,item,class,verdict\n1,{item},cat,present\n")
+    (folder / "v_zero.csv").write_text("row,class,verdict\n0,cat,present\n")
+    pd.DataFrame(labels).to_csv(folder / "noid.csv", index=False)
+    again = pd.read_csv(folder / "l.csv")
+    pd.concat([again, again[:3]]).to_csv(folder / "again.csv", index=False)
+    (folder / "tree.csv").write_text("category,subcategory\ncat,dog\n")
     write("own.csv", {**labels, "own": [f"g{row}" for row in range(ROWS)]})
     write("person.csv", {**labels, "person": np.arange(ROWS) // 40})
     write("people.csv", {**labels, "person": sexes})
@@ -133,6 +147,11 @@ def weigh(labels):
         ("evaluate matrix l.csv --features zoom.npy", 0, "3 of 3 columns of the features"),
         ("predict text blank.csv", 0, "2 of 80 texts have no term that the run knows; each"),
         ("predict hinted x.csv --hints h.csv", 0, None),
+        ("predict table gone.csv", 0, "not seen these values: 'f1' is blank in all rows"),
+        ("predict hinted x.csv --hints some.csv", 0, "no score at all for 2 of 3 classes, for"),
+        ("evaluate hinted l.csv --features x.csv --hints l.csv", 0, "hint l.csv: a column alone p"),
+        ("audit h.csv swapped.csv --out audit", 2, "missing labels are not known: the inputs do"),
+        ("audit certain.csv l.csv --out audit", 0, "all scores are 0 or 1, as labels and decision"),
         ("predict hinted x.csv --hints h100.csv", 2, "between 0 and 1, as in training, got"),
         # What tells too much or nothing.
         ((*TRAIN, "--features", "leak.csv"), 0, "column alone predicts .*: 'CAT' the class 'cat'"),
@@ -190,6 +209,22 @@ def weigh(labels):
             2,
             "'site': 8 rows have no group .the first: row 1.; give each row one",
         ),
+        ((*X, "--verdicts", "v_zero.csv"), 2, "on row 0, and the label file has the rows 1 to 80"),
+        (
+            (*weigh("again.csv"), "--duplicates", "keep", "--verdicts", "v_named.csv"),
+            2,
+            "verdict on row 1 as 'i05', but the label file has 'i00' there; is it the audit of",
+        ),
+        (
+            (*TRAIN[:1], "noid.csv", *TRAIN[2:], "--features", "x.npy", "--verdicts", "v_row.csv"),
+            0,
+            "names items, but the label file does not; the numbers of rows count",
+        ),
+        ((*X, "--hierarchy", "tree.csv"), 2, "expected the columns child and parent, got 'catego"),
+        ((*X, "--also", "l.csv"), 2, "also= .--also.: .*l.csv is given twice"),
+        ((*X, "--truth", "l.csv"), 0, "the complete labels show nothing that the labels do not"),
+        ((*X, "--label-weights", "h.csv"), 0, "weights of labels: a column alone predicts a clas"),
+        (weigh("part.csv"), 0, "'is_test' may say which rows are for training"),
         (weigh("patient.csv"), 0, "'patient' may number patients or the like; if it does, name it"),
         (weigh("person.csv"), 0, "'person' may number patients or the like"),
         (weigh("people.csv"), 0, None),

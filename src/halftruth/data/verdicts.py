@@ -168,8 +168,8 @@ def place_verdicts(
             if (other := np.flatnonzero((named != "") & (named != own))).size:
                 row = other[0]
                 raise DataError(
-                    f"{source}: has a verdict on row {rows[row] + 1:,} as {named[row]!r}, but the "
-                    f"label file has {own[row]!r} there; is it the audit of another file?"
+                    f"{source}: has a verdict on row {rows[row] + 1:,} as {str(named[row])!r}, but "
+                    f"the label file has {str(own[row])!r} there; is it the audit of another file?"
                 )
     return rows, columns
 

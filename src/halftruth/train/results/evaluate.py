@@ -17,7 +17,7 @@ from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix
 from halftruth.metrics import average_precision, propensities
 from halftruth.metrics.counts import UndefinedMetricWarning
 from halftruth.presence.decisions import Decisions
-from halftruth.presence.ranking import question_order
+from halftruth.presence.ranking import measure_ranking, question_order
 from halftruth.train.config import MANY_CLASSES_METHOD
 from halftruth.train.inputs.feature_inputs import Files
 from halftruth.train.many_classes.level import estimate_frequent, score_held_out
@@ -25,6 +25,7 @@ from halftruth.train.many_classes.measure import measure_by_blocks
 from halftruth.train.results.run_result import (
     ESTIMATED,
     KNOWN_ONLY,
+    LEAST_ROWS,
     UNKNOWN_AS_ABSENT,
     VERIFIED,
     estimate,
@@ -123,6 +124,9 @@ def evaluate(
     complete = not (truth == UNKNOWN).any()
     basis = VERIFIED if complete else UNKNOWN_AS_ABSENT if unknown == "absent" else ESTIMATED
     found = estimate(p, truth, decisions, groups=groups)
+    ranking = measure_ranking(truth, p, groups)
+    if complete and not ranking.found and len(truth) >= LEAST_ROWS:
+        warnings.warn(f"{labels}: {ranking.describe()}", stacklevel=2)
     metrics: dict[str, float] = {}
     table: dict[str, Any] = {"class": run.classes, "present": (truth == PRESENT).sum(axis=0)}
     with warnings.catch_warnings():
