@@ -314,5 +314,6 @@ def _check_scores(
         raise DataError(f"{file}: no row with a readable image has a present label")
     if found.bad:
         found.warnings.append(f"Rows without a readable image are left out: {len(found.bad):,}.")
-    found.warnings += question_order(part.values, scores[good], part.classes, found.named)
+    asked = question_order(part.values, scores[good], part.classes, found.named)
+    found.warnings += [f"{text[:1].upper()}{text[1:]}." for text in asked]
     return good
