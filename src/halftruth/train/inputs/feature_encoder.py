@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -243,7 +244,9 @@ class FeatureEncoder:
                 from halftruth.train.inputs.image_features import ImageFeatures
 
                 images = ImageFeatures.load(values["images"], folder)
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (
+            AttributeError, EOFError, LookupError, OSError, TypeError, ValueError, BadZipFile
+        ) as error:  # fmt: skip
             if isinstance(error, (DataError, ModelError)):
                 raise
             raise DataError(f"{path}: is damaged ({error}); train again") from error
@@ -255,7 +258,7 @@ def _load_text(values: Mapping[str, object], folder: Path) -> object:
         from halftruth.models.language_model import TextTokens
 
         return TextTokens.load(values, folder / ENCODER)
-    with np.load(folder / ARRAYS, allow_pickle=False) as arrays:
+    with (folder / ARRAYS).open("rb") as given, np.load(given) as arrays:
         return TextEncoder.from_json(values, dict(arrays))
 
 
