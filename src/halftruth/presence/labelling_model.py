@@ -46,8 +46,9 @@ from halftruth.presence.solvers import (
 # the mean of all classes; chosen on VOC 2012 and COCO 2014, where the complete labels are known.
 _DEVIATION, _FREQUENCY = np.diag([10.0, 300.0]), 20.0
 # Scores that were fitted to the shown labels have the same slope for all classes if every present
-# label is shown. So where shares are compared, classes are hardly drawn towards each other.
-_LOOSE = 0.01
+# label is shown. So where shares are compared, classes with many labels are hardly drawn towards
+# each other.
+_LOOSE, _MANY = 0.01, 20
 # Keeps the curve finite where a few rows separate the classes perfectly.
 _CENTRE = np.diag([0.1, 1.0])
 _CLOSE = 1e-4
@@ -108,7 +109,7 @@ class Presence:
         p, c = np.clip(self._independent(scores), 1e-9, 1 - 1e-9), self.label_frequency
         z, weight = logit(scores) / self.scale, c * p * (1 - p) ** 2 / (1 - c * p)
         _, bend = sum_derivatives(z, weight, weight)
-        free = 0.5 * float(np.linalg.slogdet(bend + _LOOSE * _DEVIATION)[1].sum())
+        free = 0.5 * float(np.linalg.slogdet(bend + _hold_loosely(labels))[1].sum())
         return self._log_likelihood(labels, scores) - free
 
     def _log_likelihood(self, labels: np.ndarray, scores: np.ndarray) -> float:
@@ -179,8 +180,8 @@ def fit_presence(
     `only_shown`: rows that show nothing are not listed, so that each listed row stands for
     (1 − κ) / κ more, κ = P(a label of the row is shown), in which every label is unknown.
     `share` fixes P(shown | present) of all classes instead of fitting one per class; with a
-    `propensity` per class (K,), at most 1, it is `share` times that. `loose`: classes are hardly
-    drawn towards their mean.
+    `propensity` per class (K,), at most 1, it is `share` times that. `loose`: classes with
+    many labels are hardly drawn towards their mean.
     """
     # One scale for all classes, so that the priors do not depend on how confident the scores are.
     # Scores that are nearly constant are not made to look spread.
@@ -203,7 +204,7 @@ def fit_presence(
             selection, flat, flat + 1, flat + 0.7, at_least_one, scale, 0.0, propensity, only_shown
         )
         now = _maximise(now, z, present.astype(float), np.zeros_like(certain), steps=15)
-    before, held = 0.0, _LOOSE * _DEVIATION if loose else _DEVIATION
+    before, held = 0.0, _hold_loosely(labels) if loose else _DEVIATION
     if share is not None:
         relative = np.ones(z.shape[1]) if propensity is None else propensity
         now = replace(now, label_frequency=np.clip(share * relative, 0.01, 0.999))
@@ -230,6 +231,12 @@ def fit_presence(
             break
         before = hidden
     return now
+
+
+def _hold_loosely(labels: np.ndarray) -> np.ndarray:
+    """(K, 2, 2) how strongly curves are held where shares are compared."""
+    many = (labels == PRESENT).sum(axis=0) >= _MANY
+    return np.where(many[:, None, None], _LOOSE, 1.0) * _DEVIATION
 
 
 def _maximise(
