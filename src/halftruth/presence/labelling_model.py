@@ -49,6 +49,8 @@ _DEVIATION, _FREQUENCY = np.diag([10.0, 300.0]), 20.0
 # label is shown. So where shares are compared, classes with many labels are hardly drawn towards
 # each other.
 _LOOSE, _MANY = 0.01, 20
+# One curve for all classes; folds and standard errors of the comparison with one per class.
+_TOGETHER, _FOLDS, _CLEARLY = 1e6 * np.eye(2), 4, 2.5
 # Keeps the curve finite where a few rows separate the classes perfectly.
 _CENTRE = np.diag([0.1, 1.0])
 _CLOSE = 1e-4
@@ -231,6 +233,28 @@ def fit_presence(
             break
         before = hidden
     return now
+
+
+def find_class_curves(labels: np.ndarray, logits: np.ndarray) -> bool:
+    """Whether one curve per class predicts the shown labels of other rows better than one of all.
+
+    If not, scores mean the same in all classes. Scores (N, K) that were fitted to the shown labels
+    do, however little is shown.
+    """
+    shown = (labels == PRESENT).astype(float)
+    z = logits / max(float(logits.std()), _LEAST_SPREAD)
+    flat, none = np.zeros(z.shape[1]), np.zeros((len(z), 1), dtype=bool)
+    start = Presence("missing_at_random", flat, flat + 1, flat)
+    fold = np.random.default_rng(0).permutation(len(z)) % _FOLDS
+    gain = np.zeros(len(z))
+    for one in range(_FOLDS):
+        inside = fold != one
+        for sign, held in ((1, _DEVIATION), (-1, _TOGETHER)):
+            fit = _maximise(start, z[inside], shown[inside], none[inside], steps=20, held=held)
+            p = sigmoid(fit.offset + fit.slope * z[~inside])
+            found = np.where(shown[~inside] > 0, p, 1 - p)
+            gain[~inside] += sign * np.log(np.maximum(found, 1e-9)).sum(axis=1)
+    return bool(gain.sum() > _CLEARLY * gain.std() * len(z) ** 0.5)
 
 
 def _hold_loosely(labels: np.ndarray) -> np.ndarray:
