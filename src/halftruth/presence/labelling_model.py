@@ -241,6 +241,8 @@ def find_class_curves(labels: np.ndarray, logits: np.ndarray) -> bool:
     If not, scores mean the same in all classes. Scores (N, K) that were fitted to the shown labels
     do, however little is shown.
     """
+    if len(logits) < 2 * _FOLDS:
+        return False
     shown = (labels == PRESENT).astype(float)
     z = logits / max(float(logits.std()), _LEAST_SPREAD)
     flat, none = np.zeros(z.shape[1]), np.zeros((len(z), 1), dtype=bool)
