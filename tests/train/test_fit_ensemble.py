@@ -148,7 +148,7 @@ def test_missing_values_take_the_mean_of_their_column():
 
 @pytest.mark.parametrize("name", MEMBERS)
 def test_every_member_can_be_fitted_alone(name, monkeypatch):
-    monkeypatch.setattr(members, "_MLP_STEPS", 50)
+    monkeypatch.setattr("halftruth.train.ensemble.mlp._STEPS", 50)
     x, truth = make_data(80)
     found = fit_ensemble(x, single_positive(truth, seed=0), members=[name])
     assert found.table[0].weight == 1

@@ -68,7 +68,7 @@ def explain(X: object, y: object) -> Iterator[None]:
         raise
 
 
-def _find_reason(X: object, y: Any) -> str | None:
+def _find_reason(X: object, y: object) -> str | None:
     """Say what features or labels are, if they are something else than numbers in a table."""
     for name, given in (("X", X), ("y", y)):
         if isinstance(given, dict):
@@ -109,7 +109,7 @@ def _find_reason(X: object, y: Any) -> str | None:
     return None
 
 
-def order_columns(y: Any, classes: np.ndarray) -> Any:
+def order_columns(y: Any, classes: np.ndarray) -> object:
     """Return a DataFrame of labels with its columns in the order of `classes`, by their names."""
     names = getattr(y, "columns", None)
     if names is None or np.array_equal(names, classes):

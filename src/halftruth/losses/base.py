@@ -5,7 +5,7 @@ import math
 import reprlib
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, TypedDict, TypeVar
+from typing import ClassVar, TypedDict, TypeVar
 
 import torch
 from torch import Tensor
@@ -116,7 +116,7 @@ class Loss(Described, Watched):
         """Return the context for `terms` that depends on the whole batch."""
         return None
 
-    def terms(self, s: Logit, labels: Tensor, context: Any, rows: slice) -> Curve:
+    def terms(self, s: Logit, labels: Tensor, context: object, rows: slice) -> Curve:
         """Value and slope of every entry of some whole rows of the batch."""
         curve = self.unknown(s)
         no_absent = curves.holds_no_absent(labels)

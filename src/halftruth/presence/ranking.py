@@ -79,7 +79,7 @@ def measure_ranking(
         rows = np.random.default_rng(0).choice(rows, _MOST_ROWS, replace=False)
     shown = (np.asarray(labels)[rows] == PRESENT).astype(np.float64)
     count, n = shown.sum(axis=0), len(rows)
-    rank = np.stack([_rank(column) for column in np.asarray(scores)[rows].T], axis=1)
+    rank = rank_columns(np.asarray(scores)[rows])
     tells = (count > 0) & (count < n) & (rank.std(axis=0) > 0)
     if not tells.any():
         return Ranking(0.0, 0.5, n)
@@ -98,8 +98,10 @@ def measure_ranking(
     return Ranking(float((own / spread).sum() / np.sqrt(max(variance, 1e-12))), float(auc), n)
 
 
-def _rank(values: np.ndarray) -> np.ndarray:
-    """Ranks around their mean; equal values share one."""
-    _, place, count = np.unique(values, return_inverse=True, return_counts=True)
-    middle = np.cumsum(count) - (count + 1) / 2
-    return np.asarray(middle[place] - (len(values) - 1) / 2)
+def rank_columns(values: np.ndarray) -> np.ndarray:
+    """Return the ranks in each column (N, K), around their mean; equal values share one."""
+    ranks = np.empty(values.shape)
+    for k, column in enumerate(values.T):
+        _, place, count = np.unique(column, return_inverse=True, return_counts=True)
+        ranks[:, k] = (np.cumsum(count) - (count + 1) / 2)[place] - (len(column) - 1) / 2
+    return ranks

@@ -67,8 +67,8 @@ class FeatureEncoder:
         also be scored, and their labels must not be known. encoder: a transformers model that reads
         the text beside TF-IDF; tuned: it is fine-tuned instead, and a text becomes tokens.
         """
-        text: Any = None
-        language: Any = None
+        text: object = None
+        language: object = None
         if texts is not None and encoder is not None and tuned:
             from halftruth.models.language_model import TextTokens
 
@@ -230,15 +230,15 @@ class FeatureEncoder:
             if values.get("version") != 1:
                 raise ValueError(f"version {values.get('version')}, expected 1")
             tables = tuple(TableEncoder.from_json(one) for one in values["tables"])
-            text: Any = None
+            text: object = None
             if "text" in values:
                 text = _load_text(values["text"], folder)
-            language: Any = None
+            language: object = None
             if "language" in values:
                 from halftruth.models.language_model import LanguageModel
 
                 language = LanguageModel.from_json(values["language"])
-            images: Any = None
+            images: object = None
             if "images" in values:
                 from halftruth.train.inputs.image_features import ImageFeatures
 

@@ -256,8 +256,8 @@ def encode_blocks(
     config: Config,
     encoder: FeatureEncoder,
     features: Any = None,
-    text: Any = None,
-    images: Any = None,
+    text: object = None,
+    images: object = None,
 ) -> Iterator[Encoded]:
     """Yield the same as `encode` in blocks of rows, where the inputs can be read in blocks.
 
