@@ -129,14 +129,15 @@ def calibrate(
     # scores (benchmarks/results/audit.md).
     alone = replace(fitted, assumptions={"missing_at_random": 1.0})
     found = alone.infer(values, z, verified=verdicts, propensity=propensity)
-    # No unknown label is certain, however high its score: the order stays the same.
     open_ones = (values == UNKNOWN) & (verdicts == 0)
-    present = np.where(open_ones, found.middle * (1 - _DOUBT_OF_ANY * found.middle), found.middle)
     if propensity is None and not fitted.parents and not find_class_curves(values, z):
         # Without evidence that scores differ between classes, their order is kept.
         at = np.flatnonzero(open_ones & (found.middle > 0))
-        order = np.lexsort((present.ravel()[at], points.ravel()[at]))
-        present.ravel()[at[order]] = np.sort(present.ravel()[at])
+        at = at[np.lexsort((found.middle.flat[at], points.flat[at]))]
+        for one in (found.middle, found.low, found.high):
+            one.flat[at] = np.sort(one.flat[at])
+    # No unknown label is certain, however high its score: the order stays the same.
+    present = np.where(open_ones, found.middle * (1 - _DOUBT_OF_ANY * found.middle), found.middle)
     # (4, K): missing labels per class, their range, and the variance of their number by chance.
     by_chance = found.middle * (1 - found.middle)
     missing = [
