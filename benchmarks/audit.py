@@ -3,6 +3,8 @@ the decisions of a review.
 
     python benchmarks/audit.py DATA --sets voc:1200,coco:4000 --out audit.jsonl --cleanlab PYTHON
     python benchmarks/audit.py DATA --sets scene,wine --rows wrong-10 --method linear --out w.jsonl
+    python benchmarks/audit.py DATA --rows made --sets bag,linear --settings 80,40-listed,one
+    python benchmarks/audit.py DATA --rows made --sets start:200,start:400 --settings 50
 
 The labels of the training rows are hidden; scores come from 5 folds of `--method`
 (a method, or `linear`: ridge 2, in a second). Rows:
@@ -14,7 +16,11 @@ The labels of the training rows are hidden; scores come from 5 folds of `--metho
 - `wrong-P`: P % of the shown labels move to a class that is absent. Expected and true precision of
   the 50, 150 and 400 labels that are most probably wrong, with the range that `audit` and the
   review page show, and of the next 50 after 20 and 50 decisions. `told`: the same model, given the
-  true share of wrong labels.
+  true share of wrong labels;
+- `made`: audits that are made up (made_sets.py), with the probabilities of a model of scikit-learn,
+  or of the data of docs/get-started.md with the scores of `auto` (start:ROWS). Precision of the
+  first 20 and 100 candidates, in the plain order of the scores, and as expected; and what `repair`
+  accepts.
 """
 
 import argparse
@@ -41,20 +47,26 @@ from common import (
     start,
 )
 from halftruth.audit import calibrate
-from halftruth.audit.audit_state import expect_right
+from halftruth.audit.audit_state import expect_right, find_safe_precision
+from halftruth.audit.candidates import count_at_precision
 from halftruth.audit.cross_scores import align_folds, cross_scores
 from halftruth.data.splits import fold_of_rows
 from halftruth.labels import PRESENT, UNKNOWN, LabelMatrix
 from halftruth.presence import calibration
+from halftruth.presence.ranking import NoRankingError
 from halftruth.presence.review_update import ReviewPosterior
+from halftruth.presence.solvers import sigmoid
 from halftruth.presence.uncertainty import WRONG_SPREADS, Estimate
+from halftruth.train.ensemble.fit_ensemble import fit_ensemble
 from halftruth.train.ensemble.members import fit_linear_path
 from halftruth.train.inputs.batches import fit_standardization
+from made_sets import make_audit
 
 FIRST, REVIEWED, STEP, LEAST = (50, 100, 200, 400), (100, 400), 20, 0.01
 # Wrong labels: lists longer than this share of the labels are not judged; labels on which a
 # reviewer decides are the first ones, and all with the probability LEAST of being wrong.
 WRONG_FIRST, LONGEST, LISTED, DECIDED, NEXT, NEAR = (50, 150, 400), 0.6, 20, (20, 50), 50, 15
+MADE_FIRST, WANTED = (20, 100), (0.5, 0.6, 0.7, 0.8, 0.9)
 # Expected and true precision in percent, and the range of the expected one.
 Found = tuple[float, float, float, float]
 
@@ -110,6 +122,8 @@ def score(given: Any, x: np.ndarray, labels: np.ndarray, seed: int) -> np.ndarra
 
 def run(given: Any, name: str, setting: str, seed: int, row: str) -> dict:
     """Audit one draw of labels."""
+    if row == "made":
+        return audit_made(name, setting, seed)
     data = load_rows(given.folder, name, seed, most_test=0)
     some = data.y.any(axis=1)
     x, truth = data.x[some], data.y[some].astype(np.int8)
@@ -185,6 +199,67 @@ def find_missing(
     return {"rankings": rankings, "left": left, "classes": classes}
 
 
+# ---------------------------------------------------------------------- made-up audits
+
+
+def make_start(rows: int, share: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The data of docs/get-started.md: complete and shown labels, scores of `auto`."""
+    random = np.random.default_rng(seed)
+    x = random.normal(size=(rows, 12))
+    truth = x @ random.normal(size=(12, 4)) + 0.3 * random.normal(size=(rows, 4)) > 2
+    shown = (truth & (random.random(truth.shape) < share / 100)).astype(np.int8)
+    fitted = fit_ensemble(x.astype(np.float32), shown, seed=seed)
+    return truth[fitted.rows], shown[fitted.rows], sigmoid(fitted.logits.astype(float))
+
+
+def audit_made(name: str, setting: str, seed: int) -> dict:
+    """Audit made-up labels; the precisions are of ours, of the plain order, and as expected."""
+    kind, _, rows = name.partition(":")
+    made = make_start(int(rows), int(setting), seed) if rows else make_audit(kind, setting, seed)
+    truth, labels, scores = made
+    try:
+        known = calibrate(labels, scores, seed=seed)
+    except NoRankingError:
+        return {"refused": True}
+    unknown = labels == UNKNOWN
+    right, p, given = truth[unknown], known.present[unknown], scores[unknown]
+    order, plain, total = np.lexsort((-given, -p)), np.argsort(-given), known.missing_total
+    line: dict = {"missing": [total.value, total.low, total.high, int(right.sum())]}
+    for n in MADE_FIRST:
+        line[f"first {n}"] = [
+            float(one[:n].mean()) for one in (right[order], right[plain], p[order])
+        ]
+    safe = find_safe_precision(p[order], total)
+    for wanted in WANTED:
+        taken = count_at_precision(safe, wanted)
+        line[f"repair {wanted}"] = [taken, int(right[order[:taken]].sum())]
+    return line | {"highest": float(safe.max())}
+
+
+def print_made(lines: list[dict]) -> None:
+    """How often the order is as good as the plain one, and the promises hold."""
+    what = "at least the plain order - 0.02, mean difference, expected within 0.15, mean"
+    print_header("audits", *(f"first {n}: {what}" for n in MADE_FIRST), "number inside",
+                 *(f"repair {p}: nothing, kept" for p in WANTED))  # fmt: skip
+    lines = [line for line in lines if "missing" in line]
+    cases = {**group_by(lines, "set"), **group_by(lines, "setting"), ("all",): lines}
+    for case, some in cases.items():
+        cells = []
+        for n in MADE_FIRST:
+            ours, plain, expected = np.array([one[f"first {n}"] for one in some]).T
+            ahead, near = ours - plain, expected - ours
+            shares = [100 * one.mean() for one in (ahead >= -0.0201, abs(near) <= 0.15)]
+            cells.append(f"{shares[0]:.0f} %, {ahead.mean():+.3f}, {shares[1]:.0f} %, ")
+            cells[-1] += f"{near.mean():+.2f}"
+        counts = [one["missing"] for one in some]
+        cells.append(f"{100 * np.mean([a <= n <= b for _, a, b, n in counts]):.0f} %")
+        for p in WANTED:
+            taken, right = np.array([one[f"repair {p}"] for one in some]).T
+            kept = (right >= (p - 0.03) * taken).mean()
+            cells.append(f"{100 * (taken == 0).mean():.0f} %, {100 * kept:.0f} %")
+        print_row(f"{case[0]} ({len(some)})", *cells)
+
+
 # ---------------------------------------------------------------------- wrong labels
 
 
@@ -244,6 +319,8 @@ def find_wrong(labels: np.ndarray, truth: np.ndarray, scores: np.ndarray) -> dic
 
 def print_tables(lines: list[dict]) -> None:
     """Print means over seeds of the rankings, and how often the promises of wrong labels hold."""
+    if made := [line for line in lines if line["row"] == "made"]:
+        return print_made(made)
     print_header("data", "order", *(f"first {n}" for n in FIRST), "AP")
     missing = [line for line in lines if line["row"] == "missing"]
     for case, some in group_by(missing, "set", "setting").items():
@@ -284,4 +361,6 @@ def main(argv: list[str]) -> None:
 
 if __name__ == "__main__":
     sets = "DATA/tabular --sets yeast,digits:100 --seeds 0"
-    start(main, f"{sets} --rows missing --epochs 20", f"{sets} --rows wrong-10 --method linear")
+    made = "DATA --rows made --seeds 0 --sets"
+    start(main, f"{sets} --rows missing --epochs 20", f"{sets} --rows wrong-10 --method linear",
+          f"{made} bag --settings 80-listed", f"{made} start:200 --settings 50")  # fmt: skip

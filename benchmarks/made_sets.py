@@ -7,6 +7,9 @@ effects.
 
 import numpy as np
 from sklearn import datasets
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import cross_val_predict
 
 # Features, labels, and how many rows are for training.
 Made = tuple[np.ndarray, np.ndarray, int]
@@ -136,3 +139,58 @@ def make_set(name: str) -> list[np.ndarray]:
     order = random.permutation(len(x))
     parts = order[:count], order[count : count + 4000]
     return [values[rows] for rows in parts for values in (x, (y > 0).astype(np.int8))]
+
+
+# ---------------------------------------------------------------------- audits
+
+
+def make_bag(random: np.random.Generator, rows: int, classes: int) -> Made:
+    """Counts of words of scikit-learn: labels are no logistic function of them."""
+    x, y = datasets.make_multilabel_classification(
+        rows, int(random.integers(10, 40)), n_classes=classes, n_labels=int(random.integers(1, 5)),
+        length=int(random.choice([20, 50, 100])), random_state=int(random.integers(1e6)),
+    )  # fmt: skip
+    return x, y > 0, rows
+
+
+def make_linear(random: np.random.Generator, rows: int, classes: int) -> Made:
+    """Labels are logistic functions of the columns, each present in 2 to 40 % of the rows."""
+    x = random.normal(size=(rows, int(random.integers(5, 25))))
+    score = x @ random.normal(size=(x.shape[1], classes)) / len(x.T) ** 0.5 * random.uniform(1, 5)
+    score += random.logistic(size=score.shape)
+    return x, above(score, np.exp(random.uniform(np.log(0.02), np.log(0.4), classes))), rows
+
+
+def make_clusters(random: np.random.Generator, rows: int, classes: int) -> Made:
+    """Clusters, each with its own probabilities of the classes."""
+    centres = random.normal(size=(int(random.integers(8, 30)), 10)) * random.uniform(0.6, 1.5)
+    often = random.random((len(centres), classes)) < random.uniform(0.05, 0.25)
+    chance = np.where(often, random.uniform(0.5, 1, often.shape), random.uniform(0, 0.05))
+    own = random.integers(len(centres), size=rows)
+    x = centres[own] + random.normal(size=(rows, 10))
+    return x, random.random((rows, classes)) < chance[own], rows
+
+
+AUDITS = {"bag": make_bag, "forest": make_bag, "linear": make_linear, "clusters": make_clusters}
+
+
+def make_audit(kind: str, setting: str, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return complete labels, shown labels and out-of-sample probabilities of shown labels.
+
+    `setting`: the percentage of labels that is shown, or "one" per row; with "-listed", rows that
+    show nothing are left out. Models of scikit-learn take unknown for absent.
+    """
+    random = np.random.default_rng([seed, *map(ord, kind + setting)])
+    rows, classes = (int(np.exp(random.uniform(*np.log(ends)))) for ends in ((300, 3000), (5, 30)))
+    x, y, _ = AUDITS[kind](random, rows, classes)
+    share, _, listed = setting.partition("-")
+    chance = np.where(y, random.random(y.shape), -1.0)
+    one = (chance == chance.max(axis=1, keepdims=True)) & y
+    shown = one if share == "one" else chance > 1 - int(share) / 100
+    some = shown.any(axis=1) if listed else np.ones(rows, dtype=bool)
+    x, y, shown = x[some], y[some], shown[some]
+    x, y, shown = x, y[:, shown.sum(axis=0) >= 5], shown[:, shown.sum(axis=0) >= 5]
+    model = RandomForestClassifier(60, min_samples_leaf=2, random_state=0)
+    model = model if kind == "forest" else LogisticRegression(max_iter=300)
+    scores = [cross_val_predict(model, x, one, method="predict_proba")[:, 1] for one in shown.T]
+    return y, shown.astype(np.int8), np.stack(scores, axis=1)

@@ -9,7 +9,11 @@ from halftruth.labels import hiding
 from halftruth.presence import label_frequency
 from halftruth.presence.calibration import calibrate
 from halftruth.presence.estimated_scores import infer_range
-from halftruth.presence.labelling_model import infer_next_to_shown, infer_presence
+from halftruth.presence.labelling_model import (
+    find_class_curves,
+    infer_next_to_shown,
+    infer_presence,
+)
 from halftruth.presence.probabilities import fit_probabilities
 from halftruth.presence.solvers import logit, sigmoid
 
@@ -254,3 +258,37 @@ def test_an_audit_ranks_at_least_as_well_as_its_scores(seed: int, dropped: bool)
     for k in range(8):
         order = np.argsort(p[labels[:, k] == 0, k])
         assert (np.diff(found.present[labels[:, k] == 0, k][order]) >= -1e-12).all()
+
+
+def make_followers(seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Labels of which 40 % are shown, P(shown | x) as scores, and complete labels."""
+    random = np.random.default_rng(seed)
+    x = random.normal(size=(1000, 5))
+    z = 2.5 * x @ random.normal(size=(5, 10)) / 5**0.5 - random.uniform(1.5, 3.0, 10)
+    truth = random.random(z.shape) < sigmoid(z)
+    shown = truth & (random.random(z.shape) < 0.4)
+    return shown.astype(np.int8), 0.4 * sigmoid(z), truth
+
+
+def test_scores_that_follow_the_shown_labels_do_not_say_that_none_is_missing() -> None:
+    """A fifth was counted: curves of all classes were as steep as the scores if none is."""
+    found, true = 0.0, 0
+    for seed in (0, 1, 2):
+        labels, scores, truth = make_followers(seed)
+        found += calibrate(labels, scores).missing_total.value
+        true += int((truth & (labels == 0)).sum())
+    assert found > 0.3 * true
+
+
+@pytest.mark.parametrize("moved", [0.0, 2.0])
+def test_an_audit_leaves_the_order_of_the_scores_only_for_a_reason(moved: float) -> None:
+    labels, scores, truth = make_followers(0)
+    # Scores of other classes are too high.
+    points = sigmoid(logit(scores) + moved * (np.arange(10) % 2))
+    unknown = labels == 0
+    assert find_class_curves(labels, logit(points)) == (moved > 0)
+    ours, plain = (np.argsort(-one[unknown]) for one in (calibrate(labels, points).present, points))
+    if moved:
+        assert truth[unknown][ours[:800]].mean() > truth[unknown][plain[:800]].mean() + 0.1
+    else:
+        assert (np.diff(points[unknown][ours]) < 1e-4).all()

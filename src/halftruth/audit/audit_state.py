@@ -118,19 +118,8 @@ class AuditState:
         return precision_table(self.expected_precision())
 
     def safe_precision(self) -> np.ndarray:
-        """The same with fewer missing labels: halfway, in logits, to the low end of their number.
-
-        With the low end itself hardly a label would be taken where the number is not known well;
-        halfway was chosen on made-up audits (docs/explained/audit.md).
-        """
-        ids = self.undecided()
-        z, total = logit(self.probability[ids])[None], self.missing_left.total
-        if not len(ids) or total.value <= 0:
-            return self.expected_precision()
-        part = max(total.low / total.value, _FEWEST)
-        fewest = np.clip(part * self.probability[ids].sum(), 1e-9, 0.999 * len(ids))
-        p = sigmoid(z[0] + find_shift(z, float(fewest)) / 2)
-        return np.asarray(np.cumsum(p) / np.arange(1, len(p) + 1))
+        """The same with fewer missing labels, see `find_safe_precision`."""
+        return find_safe_precision(self.probability[self.undecided()], self.missing_left.total)
 
     def take(self, precision: float) -> np.ndarray:
         """The ids of the longest list of undecided missing labels with this safe precision."""
@@ -161,6 +150,23 @@ class AuditState:
             f"{some} {share} % are: correct labels that the model does not recognise look the "
             f"same. {enough} decisions narrow this (so far: {decided})."
         )
+
+
+def find_safe_precision(p: np.ndarray, total: Estimate) -> np.ndarray:
+    """Return the expected precision of the first 1, 2, ... candidates with fewer missing labels.
+
+    Halfway, in logits, to the low end of their number.
+
+    With the low end itself hardly a label would be taken where the number is not known well;
+    halfway was chosen on made-up audits (docs/explained/audit.md).
+    """
+    safe = p
+    if len(p) and total.value > 0:
+        part = max(total.low / total.value, _FEWEST)
+        fewest = np.clip(part * p.sum(), 1e-9, 0.999 * len(p))
+        z = logit(p)
+        safe = sigmoid(z + find_shift(z[None], float(fewest)) / 2)
+    return np.asarray(np.cumsum(safe) / np.arange(1, len(p) + 1))
 
 
 def expect_right(p: np.ndarray, least: np.ndarray, most: np.ndarray) -> Estimate:

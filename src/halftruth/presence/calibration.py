@@ -24,6 +24,7 @@ import numpy as np
 
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix, check
 from halftruth.labels.checks import Array
+from halftruth.presence.labelling_model import find_class_curves
 from halftruth.presence.probabilities import SELECTIONS, Selection, fit_probabilities
 from halftruth.presence.ranking import measure_ranking
 from halftruth.presence.review_update import ReviewPosterior
@@ -125,11 +126,17 @@ def calibrate(
         seed=seed,
     )  # fmt: skip
     # Each label by itself: what other labels of the row tell about it is not worth the order of the
-    # scores (benchmarks/results/audit.md), which is kept within a class.
+    # scores (benchmarks/results/audit.md).
     alone = replace(fitted, assumptions={"missing_at_random": 1.0})
     found = alone.infer(values, z, verified=verdicts, propensity=propensity)
-    # No unknown label is certain, however high its score: the order stays the same.
     open_ones = (values == UNKNOWN) & (verdicts == 0)
+    if propensity is None and not fitted.parents and not find_class_curves(values, z):
+        # Without evidence that scores differ between classes, their order is kept.
+        at = np.flatnonzero(open_ones & (found.middle > 0))
+        at = at[np.lexsort((found.middle.flat[at], points.flat[at]))]
+        for one in (found.middle, found.low, found.high):
+            one.flat[at] = np.sort(one.flat[at])
+    # No unknown label is certain, however high its score: the order stays the same.
     present = np.where(open_ones, found.middle * (1 - _DOUBT_OF_ANY * found.middle), found.middle)
     # (4, K): missing labels per class, their range, and the variance of their number by chance.
     by_chance = found.middle * (1 - found.middle)

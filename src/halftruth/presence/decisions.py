@@ -243,30 +243,38 @@ def expect(decisions: Decisions, p: np.ndarray, known: Probabilities) -> Expecte
     if known.not_known:
         return None
     chosen, count = decisions(p), known.labels_per_row
-    per_row = chosen.sum(axis=1)
-    noise = Z90 * float(per_row.std()) / max(len(p), 1) ** 0.5
-    mean = float(per_row.mean())
+    per_row, level = chosen.sum(axis=1), describe_level(known)
+    noise, mean = Z90 * float(per_row.std()) / max(len(p), 1) ** 0.5, float(per_row.mean())
     predicted = Estimate(mean, max(mean - noise, 0.0), min(mean + noise, float(p.shape[1])))
-    level = describe_level(known)
     if not chosen.any():
         return Expected(None, None, predicted, level)
     ends = [sigmoid(logit(p) + _find_shift_to(e, p, known)) for e in (count.low, count.high)]
-    found = []
-    for q in (p, *ends):
-        hits, all_hits = float(q[chosen].sum()), float(q.sum())
-        by_chance = (q * (1 - q) * chosen).sum(), (q * (1 - q) * ~chosen).sum()
-        recall = hits / max(all_hits, 1e-12)
-        found.append((
-            (hits / int(chosen.sum()), by_chance[0] ** 0.5 / chosen.sum()),
-            (recall, np.hypot((1 - recall) * by_chance[0] ** 0.5, recall * by_chance[1] ** 0.5)
-             / max(all_hits, 1e-12)),
-        ))  # fmt: skip
-    both: list[Estimate] = []
-    for (value, _), *others in zip(*found, strict=True):
-        low = min(one - Z90 * spread for one, spread in others)
-        high = max(one + Z90 * spread for one, spread in others)
-        both.append(Estimate(value, float(np.clip(low, 0, value)), float(np.clip(high, value, 1))))
-    return Expected(both[0], both[1], predicted, level)
+    middle, *rest = (_expect_at(q, chosen) for q in (p, *ends))
+    precision, recall = (
+        _join(value, [end[which] for end in rest]) for which, (value, _) in enumerate(middle)
+    )
+    return Expected(precision, recall, predicted, level)
+
+
+def _expect_at(p: np.ndarray, chosen: np.ndarray) -> list[tuple[float, float]]:
+    """Precision and recall of chosen labels (N, K) by their probabilities, each with its spread.
+
+    The spread is by chance alone: of independent labels with these probabilities.
+    """
+    variance = p * (1 - p)
+    right, present, count = float(p[chosen].sum()), max(float(p.sum()), 1e-12), int(chosen.sum())
+    of_right, of_others = (float(variance[some].sum()) ** 0.5 for some in (chosen, ~chosen))
+    recall = right / present
+    # A present label more adds to both parts of the recall if it is chosen, else to one.
+    of_recall = float(np.hypot((1 - recall) * of_right, recall * of_others)) / present
+    return [(right / count, of_right / count), (recall, of_recall)]
+
+
+def _join(value: float, ends: list[tuple[float, float]]) -> Estimate:
+    """The value with an interval around its values at both ends of the level, wider by chance."""
+    low = min(one - Z90 * spread for one, spread in ends)
+    high = max(one + Z90 * spread for one, spread in ends)
+    return Estimate(value, float(np.clip(low, 0, value)), float(np.clip(high, value, 1)))
 
 
 def _choose_threshold(p: np.ndarray, rule: Rule) -> float:

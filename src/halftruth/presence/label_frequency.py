@@ -36,9 +36,6 @@ _LABELS, _MOST_LABELS, _SOME_ROWS = 60_000, 300_000, 600
 # certain, which looks like a higher share.
 _FREQUENT, _LEAST_LABELS, _MOST_ROWS = 20, 20, 2_000
 _FOLDS, _STEPS, _RIDGE = 4, 6, 0.5
-# Without blank rows the shape of the curves is the only trace in the scores themselves, and scores
-# that were fitted to shown labels follow these without levelling off: it counts so much.
-_CURVES_BELIEVED = 0.1
 # An assumption with a smaller weight is left out of the mean.
 _LEAST_WEIGHT = 0.05
 
@@ -93,12 +90,10 @@ def fit_label_frequency(
             fit = fit_presence(
                 part, points, selection="missing_at_random", at_least_one=at_least_one,
                 only_shown=only_shown, share=float(share), start=fit, steps=40,
-                propensity=propensity,
+                propensity=propensity, loose=True,
             )  # fmt: skip
             grid.append(fit)
-    likelihood = np.array([fit.log_likelihood(part, points) for fit in grid])
-    if only_shown:
-        likelihood *= _CURVES_BELIEVED
+    likelihood = np.array([fit.log_evidence(part, points) for fit in grid])
     if use_blank_rows:
         gain = _compare_with_other_labels(labels, scores, propensity, only_shown)
         likelihood += np.resize(gain * len(part) / len(labels), len(grid))

@@ -45,6 +45,12 @@ from halftruth.presence.solvers import (
 # How strongly the (offset, slope) and the labelling probability of a class are regularised towards
 # the mean of all classes; chosen on VOC 2012 and COCO 2014, where the complete labels are known.
 _DEVIATION, _FREQUENCY = np.diag([10.0, 300.0]), 20.0
+# Scores that were fitted to the shown labels have the same slope for all classes if every present
+# label is shown. So where shares are compared, classes with many labels are hardly drawn towards
+# each other.
+_LOOSE, _MANY = 0.01, 20
+# One curve for all classes; folds and standard errors of the comparison with one per class.
+_TOGETHER, _FOLDS, _CLEARLY = 1e6 * np.eye(2), 4, 2.5
 # Keeps the curve finite where a few rows separate the classes perfectly.
 _CENTRE = np.diag([0.1, 1.0])
 _CLOSE = 1e-4
@@ -96,8 +102,20 @@ class Presence:
             hidden = _infer_missing(p, self.label_frequency, self.absent_frequency, blank)
         return np.where(labels == UNKNOWN, hidden, p)
 
-    def log_likelihood(self, labels: np.ndarray, scores: np.ndarray) -> float:
-        """Of labels that are missing at random, outside of complete rows and complete classes."""
+    def log_evidence(self, labels: np.ndarray, scores: np.ndarray) -> float:
+        """The log-likelihood of labels that are missing at random, averaged over loose curves.
+
+        At the best curves alone, a larger share would look better the more classes there are: their
+        curves are less free then (Laplace's approximation, with independent classes).
+        """
+        p, c = np.clip(self._independent(scores), 1e-9, 1 - 1e-9), self.label_frequency
+        z, weight = logit(scores) / self.scale, c * p * (1 - p) ** 2 / (1 - c * p)
+        _, bend = sum_derivatives(z, weight, weight)
+        free = 0.5 * float(np.linalg.slogdet(bend + _hold_loosely(labels))[1].sum())
+        return self._log_likelihood(labels, scores) - free
+
+    def _log_likelihood(self, labels: np.ndarray, scores: np.ndarray) -> float:
+        """Of labels outside of complete rows and complete classes."""
         p = np.clip(self._independent(scores), 1e-9, 1 - 1e-9)
         whole = find_complete_rows(labels)[:, None] | ~(labels == UNKNOWN).any(axis=0)
         d = np.clip(self.absent_frequency + np.zeros(p.shape[1]), 1e-9, 1 - 1e-9)
@@ -157,13 +175,15 @@ def fit_presence(
     start: Presence | None = None,
     steps: int = 60,
     share: float | None = None,
+    loose: bool = False,
 ) -> Presence:
     """Fit by expectation-maximisation, with an optional starting fit.
 
     `only_shown`: rows that show nothing are not listed, so that each listed row stands for
     (1 − κ) / κ more, κ = P(a label of the row is shown), in which every label is unknown.
     `share` fixes P(shown | present) of all classes instead of fitting one per class; with a
-    `propensity` per class (K,), at most 1, it is `share` times that.
+    `propensity` per class (K,), at most 1, it is `share` times that. `loose`: classes with
+    many labels are hardly drawn towards their mean.
     """
     # One scale for all classes, so that the priors do not depend on how confident the scores are.
     # Scores that are nearly constant are not made to look spread.
@@ -186,7 +206,7 @@ def fit_presence(
             selection, flat, flat + 1, flat + 0.7, at_least_one, scale, 0.0, propensity, only_shown
         )
         now = _maximise(now, z, present.astype(float), np.zeros_like(certain), steps=15)
-    before = 0.0
+    before, held = 0.0, _hold_loosely(labels) if loose else _DEVIATION
     if share is not None:
         relative = np.ones(z.shape[1]) if propensity is None else propensity
         now = replace(now, label_frequency=np.clip(share * relative, 0.01, 0.999))
@@ -201,7 +221,8 @@ def fit_presence(
             expected = (expected + (weight - 1) * hidden_there) / weight
         absent_frequency = np.minimum(negative / np.maximum(part.sum() - total, 1.0), 0.999)
         now = replace(
-            _maximise(now, z, expected, certain, weight=weight), absent_frequency=absent_frequency
+            _maximise(now, z, expected, certain, weight=weight, held=held),
+            absent_frequency=absent_frequency,
         )
         if share is None:
             common = labelled.sum() / max(total.sum(), 1.0)
@@ -214,6 +235,36 @@ def fit_presence(
     return now
 
 
+def find_class_curves(labels: np.ndarray, logits: np.ndarray) -> bool:
+    """Whether one curve per class predicts the shown labels of other rows better than one of all.
+
+    If not, scores mean the same in all classes. Scores (N, K) that were fitted to the shown labels
+    do, however little is shown.
+    """
+    if len(logits) < 2 * _FOLDS:
+        return False
+    shown = (labels == PRESENT).astype(float)
+    z = logits / max(float(logits.std()), _LEAST_SPREAD)
+    flat, none = np.zeros(z.shape[1]), np.zeros((len(z), 1), dtype=bool)
+    start = Presence("missing_at_random", flat, flat + 1, flat)
+    fold = np.random.default_rng(0).permutation(len(z)) % _FOLDS
+    gain = np.zeros(len(z))
+    for one in range(_FOLDS):
+        inside = fold != one
+        for sign, held in ((1, _DEVIATION), (-1, _TOGETHER)):
+            fit = _maximise(start, z[inside], shown[inside], none[inside], steps=20, held=held)
+            p = sigmoid(fit.offset + fit.slope * z[~inside])
+            found = np.where(shown[~inside] > 0, p, 1 - p)
+            gain[~inside] += sign * np.log(np.maximum(found, 1e-9)).sum(axis=1)
+    return bool(gain.sum() > _CLEARLY * gain.std() * len(z) ** 0.5)
+
+
+def _hold_loosely(labels: np.ndarray) -> np.ndarray:
+    """(K, 2, 2) how strongly curves are held where shares are compared."""
+    many = (labels == PRESENT).sum(axis=0) >= _MANY
+    return np.where(many[:, None, None], _LOOSE, 1.0) * _DEVIATION
+
+
 def _maximise(
     now: Presence,
     z: np.ndarray,
@@ -221,6 +272,7 @@ def _maximise(
     certain: np.ndarray,
     steps: int = 2,
     weight: np.ndarray | None = None,
+    held: np.ndarray = _DEVIATION,
 ) -> Presence:
     """Newton steps of the logistic regression of `present` on z, per class.
 
@@ -235,7 +287,7 @@ def _maximise(
         if weight is not None:
             gap, curve = weight * gap, weight * curve
         slopes, bend = sum_derivatives(z, gap, curve)
-        step = step_towards_mean(at, slopes, bend, _DEVIATION, _CENTRE)
+        step = step_towards_mean(at, slopes, bend, held, _CENTRE)
         step = keep_slope_above(_LEAST_SLOPE, at, step, slopes[:, 0] / bend[:, 0, 0])
         # In the same direction: clipped by itself, a number of two that make up for each other
         # would never arrive.

@@ -100,9 +100,8 @@ class Probabilities:
     only_shown: bool = False
     # Pairs of the numbers of a child and its parent: P(child) is at most P(parent).
     parents: list[list[int]] = field(default_factory=list)
-    # Offsets and slopes for a level that is known later, where `average_over_level` made the curves
-    # flatter.
-    sharp: list[list[float]] = field(default_factory=list)
+    # By which factor `average_over_level` made the slopes smaller.
+    flatter: float = 1.0
 
     def __call__(self, logits: Array) -> np.ndarray:
         """Return P(present | x) of logits (N, K)."""
@@ -159,9 +158,8 @@ class Probabilities:
         `logits`: of rows that the model was not fitted on; on them, the level holds.
         """
         least, known = self.shown / max(self.rows, 1), self
-        if labels_per_row is not None and self.sharp:
-            offset, slope = map(np.array, self.sharp)
-            known = replace(self, offset=offset, slope=slope, sharp=[])
+        if labels_per_row is not None and self.flatter < 1:
+            known = replace(_scale_slopes(self, logits, 1 / self.flatter), flatter=1.0)
         return _use_knowledge(known, logits, labels_per_row, prevalence, least)
 
     def recalibrate(self, z: np.ndarray, known: Probabilities) -> np.ndarray:
@@ -304,10 +302,15 @@ def average_over_level(fitted: Probabilities, logits: Array) -> Probabilities:
         return fitted
     # Rounded: the same rows in another order give the same curves.
     flatter = round(float(flatter), 6)
-    shift = np.round(find_shifts(at * flatter, np.clip(mean, _NEVER, 1 - _NEVER)), 9)
-    sharp = [fitted.offset.tolist(), fitted.slope.tolist()]
-    offset, slope = fitted.offset * flatter + shift, fitted.slope * flatter
-    return replace(fitted, offset=offset, slope=slope, sharp=sharp)
+    return replace(_scale_slopes(fitted, part, flatter), flatter=flatter)
+
+
+def _scale_slopes(fitted: Probabilities, logits: np.ndarray, factor: float) -> Probabilities:
+    """Multiply all slopes by a factor; on these logits, the mean P of each class stays."""
+    at = fitted.offset + fitted.slope * logits[:: max(logits.size // _LABELS_OF_SHIFT, 1)]
+    mean = np.clip(sigmoid(at).mean(axis=0), _NEVER, 1 - _NEVER)
+    shift = np.round(find_shifts(at * factor, mean), 9)
+    return replace(fitted, offset=fitted.offset * factor + shift, slope=fitted.slope * factor)
 
 
 def _add_hierarchy(

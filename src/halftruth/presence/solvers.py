@@ -212,11 +212,11 @@ def step_towards_mean(
     """(K, 2) Newton step of offsets and slopes that are regularised towards their mean.
 
     `slopes`, `bend`: gradient and information (`sum_derivatives`). `held`: precision (2, 2) of the
-    deviation of a class from the mean; `centre_held`: that of the mean around (0, 1).
+    deviation of a class from the mean, or one per class; `centre_held`: of the mean around (0, 1).
     """
     centre = at.mean(axis=0)
     total = bend + held
-    own = np.linalg.solve(total, (slopes - (at - centre) @ held)[..., None])
+    own = np.linalg.solve(total, (slopes - ((at - centre)[:, None] @ held)[:, 0])[..., None])
     follow = np.linalg.solve(total, bend)
     left = (bend - bend @ follow).sum(axis=0) + centre_held
     pull = (slopes[..., None] - bend @ own).sum(axis=0)[:, 0] - centre_held @ (centre - [0.0, 1.0])
