@@ -183,13 +183,15 @@ def check_outputs(out: Path | Iterable[Path], *read: Any, overwrite: bool | None
     command has no such option.
     """
     lists = ([some] if isinstance(some, str | Path) else some or [] for some in read)
+    from halftruth.data.remote import file_exists, is_remote
+
     used = [Path(one) for some in lists for one in some if Path(one).exists()]
     for path in [out] if isinstance(out, Path) else out:
-        if path.exists() and any(path.samefile(one) for one in used):
+        if not is_remote(path) and path.exists() and any(path.samefile(one) for one in used):
             raise typer.BadParameter(
                 f"{path} is a file that this command reads; give another name", param_hint="--out"
             )
-        if path.exists() and not overwrite:
+        if file_exists(path) and not overwrite:
             more = "" if overwrite is None else ", or --overwrite to replace it"
             raise typer.BadParameter(f"{path} exists; give another name{more}", param_hint="--out")
 

@@ -12,8 +12,15 @@ import numpy as np
 from PIL import Image
 
 from halftruth.data.errors import DataError, nearest, some
-from halftruth.data.image_archives import Archive, ArrowImages, is_archive, open_archive
+from halftruth.data.image_archives import (
+    Archive,
+    ArrowImages,
+    RemoteImages,
+    is_archive,
+    open_archive,
+)
 from halftruth.data.image_file import BadImage, decode_image, is_image_name, may_be_image, to_rgb
+from halftruth.data.remote import is_remote, mask, read_bytes
 from halftruth.data.shards import expand_all, holds_shards
 
 GivenImage = str | Path | Image.Image | np.ndarray
@@ -105,6 +112,19 @@ class ImageStore:
             self.read_bytes(name), name, size=size, max_megapixels=self.max_megapixels
         )
 
+    def select(self, names: Sequence[str]) -> ImageStore:
+        """Return a store that reads these images and can be sent to another process."""
+        found = [one for one in self._archives.values() if isinstance(one, RemoteImages)]
+        if len(found) < len(self.sources):
+            return self
+        # Their addresses, so that nobody lists all files again.
+        files = {name: url for one in found for name, url in one.files.items()}
+        return GivenImages([files[name] for name in names], names)
+
+    def size(self, name: str) -> int:
+        """Return the bytes of an image file."""
+        return len(self.read_bytes(name))
+
     def _holders(self, name: str) -> list[Path]:
         """The sources that have a file of exactly this name."""
         folders = [path for path in self._folders if os.path.isfile(path / name)]
@@ -185,7 +205,7 @@ class ImageStore:
         self._number = {path: number for number, path in enumerate(self.sources)}
 
     def _places(self) -> str:
-        return " or ".join(str(path) for path in self.sources[:3])
+        return " or ".join(mask(path) for path in self.sources[:3])
 
     def _hint(self, base: str) -> str:
         alike = self._by_stem.get(_stem(base))
@@ -275,11 +295,28 @@ class GivenImages(ImageStore):
             return to_rgb(image, name)
         if isinstance(image, np.ndarray):
             return to_rgb(Image.fromarray(image), name)
+        return decode_image(self.read_bytes(name), name, size=size)
+
+    def read_bytes(self, name: str) -> bytes:
+        image = self._images[name]
         try:
-            data = Path(image).read_bytes()
+            return read_bytes(image) if isinstance(image, str | Path) else b""
         except OSError as error:
             raise BadImage(name, f"cannot be read: {error.strerror}") from error
-        return decode_image(data, name, size=size)
+        except DataError as error:
+            raise BadImage(name, str(error)) from error
+
+    def select(self, names: Sequence[str]) -> ImageStore:
+        # They were checked when this list was made.
+        found = GivenImages(())
+        found._names, found._images = list(names), {name: self._images[name] for name in names}
+        return found
+
+    def __getstate__(self) -> dict[str, object]:
+        return self.__dict__
+
+    def __setstate__(self, state: Mapping[str, object]) -> None:
+        self.__dict__.update(state)
 
     def __repr__(self) -> str:
         return f"a list of {len(self._names):,} images"
@@ -296,7 +333,11 @@ def open_images(
         return GivenImages(list(source), names)
     images = [source] if isinstance(source, str | Path | Image.Image | np.ndarray) else list(source)
     paths = [Path(image) for image in images if isinstance(image, str | Path)]
-    places = [path for path in paths if path.is_dir() or is_archive(path) or holds_shards(path)]
+    places = [
+        path
+        for path in paths
+        if path.is_dir() or is_archive(path) or holds_shards(path) or _is_remote_folder(path)
+    ]
     if len(places) == len(images):
         return ImageStore(places)
     if places:
@@ -307,9 +348,15 @@ def open_images(
     return GivenImages(images, names)
 
 
+def _is_remote_folder(path: Path) -> bool:
+    return is_remote(path) and not is_image_name(
+        path.name.partition("?")[0] * ("*" not in str(path))
+    )
+
+
 def _check(image: GivenImage, name: str) -> None:
     if isinstance(image, str | Path):
-        if not Path(image).is_file():
+        if not is_remote(image) and not Path(image).is_file():
             raise DataError(f"{image}: there is no such image, folder or zip file")
     elif isinstance(image, np.ndarray):
         if image.dtype != np.uint8 or not (

@@ -1,0 +1,204 @@
+"""Files behind an address, such as s3://bucket/photos: fsspec reads and writes them.
+
+Credentials are those of the usual variables (AWS_ACCESS_KEY_ID, GOOGLE_APPLICATION_CREDENTIALS,
+HF_TOKEN); messages show no password and no signature. A `Path` may hold an address: it writes
+s3:/bucket, which is understood here.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from halftruth.data.errors import DataError
+
+# A letter and a colon is a drive of Windows.
+_ADDRESS = re.compile(r"([a-z][a-z0-9+.-]+):/+(.*)", re.DOTALL)
+_PACKAGES = {
+    "s3": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "hf": "huggingface_hub", "http": "aiohttp",
+    "https": "aiohttp", "abfs": "adlfs", "az": "adlfs",
+}  # fmt: skip
+_SECRETS = re.compile(r"(?<=:/)(/?)[^/@\s]*@|(?<=\?)[^\s'\"]+")
+
+
+def is_remote(path: object) -> bool:
+    """Return whether a path is an address.
+
+    >>> is_remote("s3://bucket/a.csv"), is_remote(Path("https://host/a.csv")), is_remote("C:/a.csv")
+    (True, True, False)
+    """
+    return isinstance(path, str | Path) and _ADDRESS.fullmatch(str(path)) is not None
+
+
+def to_url(path: str | Path) -> str:
+    """Return an address with both slashes, which a `Path` drops; another path as it is."""
+    match = _ADDRESS.fullmatch(str(path))
+    return str(path) if match is None else f"{match[1]}://{match[2]}"
+
+
+def mask(text: object) -> str:
+    """Return a text without the user, password and query of addresses.
+
+    >>> mask("https://me:word@host/a.csv?X-Amz-Signature=1f")
+    'https://host/a.csv?...'
+    """
+    if ":/" not in str(text):
+        return str(text)
+    return _SECRETS.sub(lambda found: found[1] if found[1] is not None else "...", str(text))
+
+
+@contextmanager
+def _explain(path: str | Path) -> Iterator[None]:
+    """Turn the errors of any file system into one sentence that shows no secret."""
+    shown = mask(to_url(path))
+    try:
+        yield
+    except DataError:
+        raise
+    except FileNotFoundError:
+        raise DataError(f"{shown}: there is no such file or folder") from None
+    except Exception as error:
+        said = mask(error)
+        kind = type(error).__name__
+        refused = isinstance(error, PermissionError) or any(
+            word in f"{kind} {said}" for word in ("Credential", "AccessDenied", "403", "401")
+        )
+        if refused:
+            raise DataError(
+                f"{shown}: access is refused ({said[:200]}); give credentials by the usual "
+                "variables, such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "
+                "GOOGLE_APPLICATION_CREDENTIALS or HF_TOKEN"
+            ) from None
+        # The chain of errors would show the address as it was given.
+        raise DataError(f"{shown}: cannot be read or written: {kind}: {said[:200]}") from None
+
+
+def _open_system(path: str | Path) -> tuple[Any, str]:
+    """Return the file system of an address, and the path in it."""
+    url = to_url(path)
+    scheme = url.partition(":")[0]
+    try:
+        from fsspec.core import url_to_fs
+
+        system, inner = url_to_fs(url)
+    except ImportError as error:
+        package = "fsspec" if error.name == "fsspec" else _PACKAGES.get(scheme, error.name)
+        raise DataError(
+            f"{mask(url)}: {scheme}:// needs {package}: pip install {package}"
+        ) from None
+    except ValueError as error:
+        known = ", ".join(f"{name}://" for name in ("s3", "gs", "hf", "https"))
+        raise DataError(f"{mask(url)}: expected {known} or a path ({mask(error)})") from None
+    return system, inner
+
+
+def list_remote(path: str | Path) -> dict[str, tuple[int, str]]:
+    """Return the files of a pattern or below a folder: address -> (size, stamp), sorted."""
+    system, inner = _open_system(path)
+    with _explain(path):
+        if "*" in inner:
+            found = system.glob(inner, detail=True)
+        else:
+            found = system.find(inner, detail=True)
+    return {
+        system.unstrip_protocol(name): (int(facts.get("size") or 0), _stamp(facts))
+        for name, facts in sorted(found.items())
+        if facts.get("type") != "directory"
+    }
+
+
+def _stamp(facts: dict[str, Any]) -> str:
+    """What changes when a file changes, as far as its store says so."""
+    keys = ("ETag", "etag", "md5Hash", "blob_id", "LastModified", "last_modified", "mtime")
+    return str(next((facts[key] for key in keys if facts.get(key)), ""))
+
+
+def describe_file(path: str | Path) -> tuple[int, str]:
+    """Return the size of a file and what changes with it; of a local file, the time."""
+    if not is_remote(path):
+        facts = Path(path).stat()
+        return facts.st_size, str(facts.st_mtime_ns)
+    system, inner = _open_system(path)
+    with _explain(path):
+        known = system.info(inner)
+        return int(known.get("size") or 0), _stamp(known)
+
+
+def file_size(path: str | Path) -> int:
+    """Return the bytes of a file."""
+    return describe_file(path)[0]
+
+
+def file_exists(path: str | Path) -> bool:
+    """Return whether there is a file or folder."""
+    if not is_remote(path):
+        return Path(path).exists()
+    system, inner = _open_system(path)
+    with _explain(path):
+        return bool(system.exists(inner))
+
+
+def list_folder(folder: str | Path) -> set[str]:
+    """Return the names of the files directly in a folder; none if there is no folder."""
+    if not is_remote(folder):
+        return {one.name for one in Path(folder).iterdir()} if Path(folder).is_dir() else set()
+    system, inner = _open_system(folder)
+    with _explain(folder):
+        system.invalidate_cache()
+        found = system.ls(inner, detail=False) if system.exists(inner) else []
+    return {name.rstrip("/").rpartition("/")[2] for name in found}
+
+
+def read_bytes(path: str | Path) -> bytes:
+    """Return the bytes of a file."""
+    if not is_remote(path):
+        return Path(path).read_bytes()
+    system, inner = _open_system(path)
+    with _explain(path):
+        return bytes(system.cat_file(inner))
+
+
+def remove_file(path: str | Path) -> None:
+    """Remove a file."""
+    if not is_remote(path):
+        return Path(path).unlink()
+    system, inner = _open_system(path)
+    with _explain(path):
+        system.rm_file(inner)
+
+
+def open_remote(path: Path) -> Any:
+    """Return an open file that is read at its places, by what Arrow asks for."""
+    system, inner = _open_system(path)
+    with _explain(path):
+        return system.open(inner, "rb")
+
+
+@contextmanager
+def local_file(path: Path) -> Iterator[Path]:
+    """Yield a file that is on this machine: a copy, while it is used, of one behind an address."""
+    if not is_remote(path):
+        yield path
+        return
+    system, inner = _open_system(path)
+    with tempfile.TemporaryDirectory(prefix="halftruth-") as folder:
+        copy = Path(folder) / path.name.partition("?")[0]
+        with _explain(path):
+            system.get_file(inner, str(copy))
+        try:
+            yield copy
+        except DataError as error:
+            raise DataError(str(error).replace(str(copy), mask(to_url(path)))) from error
+
+
+def upload(copy: Path, path: Path) -> None:
+    """Write a file to an address; it appears there when it is complete."""
+    system, inner = _open_system(path)
+    with _explain(path):
+        if not hasattr(system, "bucket"):
+            system.makedirs(inner.rpartition("/")[0], exist_ok=True)
+        system.put_file(str(copy), inner)
