@@ -5,6 +5,7 @@ complete, so that whoever starts again scores only the parts that are missing.
 """
 
 import json
+import pickle
 import resource
 import sys
 import time
@@ -97,8 +98,13 @@ class PartsFolder:
 
     def _describe_options(self) -> dict[str, object]:
         level, shares = self.run.level
-        known = {"flip": self.run.flip, "labels_per_row": level, "float16": self.half}
-        return {**self.shown, **known, "prevalence": {str(k): v for k, v in shares.items()}}
+        known: dict[str, object] = {
+            "flip": self.run.flip,
+            "labels_per_row": level,
+            "float16": self.half,
+        }
+        known |= {**self.shown, "prevalence": {str(k): v for k, v in shares.items()}}
+        return {name: value for name, value in known.items() if value}
 
     def write_part(self, number: int, unit: Any = None) -> int:
         """Score a part and write it; return its rows. `unit`: as another process listed it."""
@@ -178,7 +184,8 @@ def write_parts(
     if accelerator.is_main_process:
         try:
             given = {"source": source, **options}
-            data.begin({name: value for name, value in given.items() if value}, overwrite)
+            given = {k: v for k, v in given.items() if v is not None and k != "bad_images"}
+            data.begin(given, overwrite)
             missing = [data.list_missing()]
         except DataError as found:
             missing, error = [None], found  # type: ignore[list-item]
@@ -190,17 +197,15 @@ def write_parts(
         if error is None:
             return None
         raise error
+    share = np.array_split(np.array(missing[0], dtype=int), world)[accelerator.process_index]
+    mine = (data.write_part(int(number)) for number in share)
+    if not accelerator.is_main_process:
+        for _ in mine:
+            pass
+        parts.warn()
+        return None
     say = Progress(data, missing[0], world)
-    if engine is not None:
-        say.watch(engine(data, missing[0]))
-    else:
-        mine = np.array_split(np.array(missing[0], dtype=int), world)[accelerator.process_index]
-        if not accelerator.is_main_process:
-            for number in mine:
-                data.write_part(int(number))
-            parts.warn()
-            return None
-        say.watch(data.write_part(int(number)) for number in mine)
+    say.watch(mine if engine is None else engine(data, missing[0]))
     parts.warn()
     say.wait()
     return data.finish(options.get("bad_images", "skip"))
@@ -298,9 +303,11 @@ def digest_run(run: TrainedRun) -> str:
 def describe_input(value: Any) -> object:
     """Return what names an input, and changes with its files; secrets are left out."""
     if isinstance(value, list | tuple) and all(isinstance(one, str | Path) for one in value):
+        if len(value) == 1:
+            return describe_input(value[0])
         return [describe_input(one) for one in value]
     if not isinstance(value, str | Path):
-        return value if isinstance(value, int) else type(value).__name__
+        return [type(value).__name__, digest(pickle.dumps(value))]
     if is_remote(value):
         facts = list_remote(value)
         return [mask(to_url(value)), digest(json.dumps(sorted(facts.values())).encode())]
