@@ -23,7 +23,7 @@ from halftruth.data.image_file import BadImage, decode_image, is_image_name, may
 from halftruth.data.remote import is_remote, mask, read_bytes
 from halftruth.data.shards import expand_all, holds_shards
 
-GivenImage = str | Path | Image.Image | np.ndarray
+GivenImage = str | Path | bytes | Image.Image | np.ndarray
 
 
 class ImageStore:
@@ -266,7 +266,7 @@ class GivenImages(ImageStore):
     """Image files, PIL images and arrays in the order given, under their names.
 
     The name of a file is its path, the name of an image in memory its number, unless `names` has
-    one per image. An array is (H, W, 3) or (H, W), uint8.
+    one per image. An array is (H, W, 3) or (H, W), uint8; bytes are those of a file.
     """
 
     def __init__(self, images: Sequence[GivenImage], names: Sequence[str] | None = None) -> None:
@@ -300,7 +300,7 @@ class GivenImages(ImageStore):
     def read_bytes(self, name: str) -> bytes:
         image = self._images[name]
         try:
-            return read_bytes(image) if isinstance(image, str | Path) else b""
+            return image if isinstance(image, bytes) else read_bytes(str(image))
         except OSError as error:
             raise BadImage(name, f"cannot be read: {error.strerror}") from error
         except DataError as error:
@@ -323,15 +323,18 @@ class GivenImages(ImageStore):
 
 
 def open_images(
-    source: GivenImage | Sequence[GivenImage], names: Sequence[str] | None = None
+    source: GivenImage | Sequence[GivenImage] | ImageStore, names: Sequence[str] | None = None
 ) -> ImageStore:
     """Images from a folder, zip file or shard, an image file, a PIL image, an array, or a list.
 
     An array (N, H, W, 3) is N images. `names` are for images that are given one by one.
     """
+    if isinstance(source, ImageStore):
+        return source
     if isinstance(source, np.ndarray) and source.ndim == 4:
         return GivenImages(list(source), names)
-    images = [source] if isinstance(source, str | Path | Image.Image | np.ndarray) else list(source)
+    single = isinstance(source, str | Path | bytes | Image.Image | np.ndarray)
+    images: list[GivenImage] = [source] if single else list(source)  # type: ignore[list-item, arg-type]
     paths = [Path(image) for image in images if isinstance(image, str | Path)]
     places = [
         path
@@ -366,7 +369,7 @@ def _check(image: GivenImage, name: str) -> None:
                 f"image {name}: expected an array (height, width, 3) of uint8, 0 to 255, got "
                 f"{image.dtype} {image.shape}"
             )
-    elif not isinstance(image, Image.Image):
+    elif not isinstance(image, Image.Image | bytes):
         raise DataError(
             f"image {name}: expected a file, a PIL image or an array, got {type(image).__name__}"
         )

@@ -54,6 +54,8 @@ class PartsFolder:
     # Arguments of `make_table`.
     shown: dict[str, Any] = field(default_factory=dict)
     half: bool = False
+    # Arguments of `open_parts`.
+    given: dict[str, Any] = field(default_factory=dict)
 
     def name(self, number: int) -> str:
         """Return the name of a part; names have the order of the parts."""
@@ -64,12 +66,16 @@ class PartsFolder:
         there = list_folder(self.folder)
         return [k for k in range(len(self.parts.units)) if self.name(k) not in there]
 
-    def begin(self, given: dict[str, Any], overwrite: bool = False) -> None:
+    def begin(self, overwrite: bool = False) -> None:
         """Write the manifest; refuse a folder of other inputs, options or run."""
         facts = {
             "version": 1,
             "run": digest_run(self.run),
-            "inputs": {name: describe_input(value) for name, value in given.items()},
+            "inputs": {
+                name: describe_input(value)
+                for name, value in self.given.items()
+                if name != "bad_images"
+            },
             "options": self._describe_options(),
             "parts": len(self.parts.units),
             "rows": self.parts.count,
@@ -178,14 +184,15 @@ def write_parts(
     accelerator = run.accelerator
     shown = {name: options.pop(name, None) for name in ("decide", "raw", "top")}
     parts = run.alone.open_parts(source, **options)
-    data = PartsFolder(folder, run.alone, parts, shown, half)
+    given = {
+        name: value for name, value in (options | {"source": source}).items() if value is not None
+    }
+    data = PartsFolder(folder, run.alone, parts, shown, half, given)
     missing = [list[int]()]
     world, error = accelerator.num_processes, None
     if accelerator.is_main_process:
         try:
-            given = {"source": source, **options}
-            given = {k: v for k, v in given.items() if v is not None and k != "bad_images"}
-            data.begin(given, overwrite)
+            data.begin(overwrite)
             missing = [data.list_missing()]
         except DataError as found:
             missing, error = [None], found  # type: ignore[list-item]
