@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 import halftruth
+from halftruth.audit.make_audit import make_audit
 from halftruth.train.results.predictions import read_predictions, write_predictions
 from halftruth.train.results.write_parts import write_parts
 
@@ -106,6 +107,19 @@ def test_the_class_predicts_in_a_pipeline(run, cluster):
     )  # fmt: skip
     table = found.to_pandas().sort_values("item", key=lambda x: x.str[1:].astype(int))
     assert_same(read_predictions(run / "p.parquet"), table.reset_index(drop=True))
+
+
+def test_folds_of_an_audit_are_tasks(run, cluster, tmp_path, monkeypatch):
+    """Relative paths are those of the command."""
+    monkeypatch.chdir(tmp_path)
+    labels = np.sign(np.random.default_rng(0).normal(size=(90, 3))).clip(0).astype(int)
+    pd.DataFrame(labels, columns=list("xyz")).to_csv("labels.csv", index=False)
+    np.save("x.npy", labels + np.random.default_rng(1).normal(0, 0.2, labels.shape))
+    settings = {"features": ["x.npy"], "method": "wan", "epochs": 1, "folds": 3, "device": "cpu"}
+    here = make_audit("labels.csv", out="here", **settings)
+    there = make_audit("labels.csv", out="there", engine=run_tasks, **settings)
+    one, other = (found.scored.scores for found in (here, there))
+    np.testing.assert_allclose(one, other, atol=1e-6)
 
 
 def test_tasks_return_in_order(cluster):

@@ -15,7 +15,6 @@ import pandas as pd
 
 from halftruth.data import DataError
 from halftruth.data.images import GivenImages
-from halftruth.data.remote import is_remote
 from halftruth.extras import needs_extras
 from halftruth.train.results.trained_run import TrainedRun
 from halftruth.train.results.write_parts import PartsFolder
@@ -73,6 +72,7 @@ class _PartWriter:
     """An actor that writes parts of a folder of predictions."""
 
     def __init__(self, data: dict[str, Any]) -> None:
+        _enter(data["home"])
         run = TrainedRun(data["run"], device=data["device"], flip=data["flip"])
         run.level = data["level"]
         parts = run.open_parts(**data["given"], listed=False)
@@ -103,10 +103,9 @@ def write_missing(
     actors = max(min(gpus or int(found["CPU"]), len(missing)), 1)
     cores = max(int(found["CPU"]) // actors, 1) if gpus else 1
     facts = {
-        "run": _absolute(data.run.folder), "device": device, "flip": data.run.flip,
-        "level": data.run.level, "shown": data.shown, "half": data.half,
-        "folder": _absolute(data.folder),
-        "given": {name: _absolute(value) for name, value in data.given.items()},
+        "run": data.run.folder, "device": device, "flip": data.run.flip, "level": data.run.level,
+        "given": data.given, "folder": data.folder, "shown": data.shown, "half": data.half,
+        "home": os.getcwd(),
     }  # fmt: skip
     units = [{"number": k, "unit": pickle.dumps(data.parts.units[k])} for k in missing]
     context = ray.data.DataContext.get_current()
@@ -119,16 +118,25 @@ def write_missing(
         yield int(row["rows"])
 
 
-def _absolute(value: Any) -> Any:
-    """A path that other processes find, whatever their folder is."""
-    if isinstance(value, list | tuple):
-        return [_absolute(one) for one in value]
-    if not isinstance(value, str | Path) or is_remote(value) or not Path(value).exists():
-        return value
-    return Path(value).absolute()
-
-
-def run_tasks(function: Callable[..., Any], tasks: Sequence[tuple[Any, ...]]) -> list[Any]:
+def run_tasks(
+    function: Callable[..., Any],
+    tasks: Sequence[tuple[Any, ...]],
+    *,
+    address: str | None = None,
+) -> list[Any]:
     """Return `function(*task)` of every task, in order, as tasks of Ray."""
-    remote = ray.remote(max_retries=-1)(function)
+    connect(address)
+    home = os.getcwd()
+
+    def go(*task: Any) -> Any:
+        _enter(home)
+        return function(*task)
+
+    remote = ray.remote(max_retries=-1)(go)
     return list(ray.get([remote.remote(*task) for task in tasks]))
+
+
+def _enter(folder: str) -> None:
+    """Go to the folder of the command, where it is shared, since paths may be relative to it."""
+    if os.path.isdir(folder):
+        os.chdir(folder)

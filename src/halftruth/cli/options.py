@@ -7,7 +7,7 @@ import typing
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 import yaml
@@ -203,6 +203,19 @@ def find_run(place: str) -> Path:
 
         return download(place)
     return Path(place)
+
+
+Engine = Annotated[
+    Literal["ray"] | None,
+    typer.Option(help="Work on a Ray cluster, or on Ray on this machine."),
+]
+Address = Annotated[str | None, typer.Option(help="The Ray cluster: auto, or ray://host:10001.")]
+
+
+def check_engine(engine: str | None, address: str | None) -> None:
+    """Refuse an address without an engine."""
+    if address and not engine:
+        raise typer.BadParameter("has no effect without --engine ray", param_hint="--address")
 
 
 Run = Annotated[Path, typer.Argument(help="Run folder, or hf://user/repo.", parser=find_run)]

@@ -156,13 +156,8 @@ def predict(
         bool,
         typer.Option("--float16", help="Probabilities of a folder of parts in 16 bits, not 32."),
     ] = False,
-    engine: Annotated[
-        Literal["ray"] | None,
-        typer.Option(help="Score a folder of parts on a Ray cluster, or on Ray on this machine."),
-    ] = None,
-    address: Annotated[
-        str | None, typer.Option(help="The Ray cluster: auto, or ray://host:10001.")
-    ] = None,
+    engine: o.Engine = None,
+    address: o.Address = None,
     overwrite: o.Overwrite = False,
     flip: Flip = False,
     device: o.Device = None,
@@ -177,7 +172,12 @@ def predict(
     if not folder:
         _check_table(path)
         o.check_outputs(path, inputs, images, features, hints, overwrite=overwrite)
-    _check_parts(folder, float16, engine, address)
+    o.check_engine(engine, address)
+    for name, value in (("--float16", float16), ("--engine", engine)):
+        if value and not folder:
+            raise typer.BadParameter(
+                "has no effect without --out with a folder, such as predictions/", param_hint=name
+            )
     _check_rule(decide)
     if raw and (decide or labels_per_row or prevalence):
         raise typer.BadParameter(
@@ -222,17 +222,6 @@ def predict(
     _say_decisions(trained, decide, found[0], path)
     for name, reason in found[1]:
         say(f"left out: {name}: {reason}")
-
-
-def _check_parts(folder: bool, float16: bool, engine: str | None, address: str | None) -> None:
-    """Refuse options that only a folder of parts or an engine has."""
-    for name, value, needed in (
-        ("--float16", float16 and not folder, "--out with a folder, such as predictions/"),
-        ("--engine", engine and not folder, "--out with a folder, such as predictions/"),
-        ("--address", address and not engine, "--engine ray"),
-    ):
-        if value:
-            raise typer.BadParameter(f"has no effect without {needed}", param_hint=name)
 
 
 def _say_decisions(trained: Any, decide: str | None, count: int, out: Path) -> None:
