@@ -59,46 +59,6 @@ def assert_same(one, other):
             np.testing.assert_allclose(one[name], other[name], rtol=0, atol=1e-6)
 
 
-def test_a_node_that_is_killed_loses_and_doubles_nothing(run, cluster, tmp_path, monkeypatch):
-    """The second node is killed while it writes a part; the first writes what is missing."""
-    second = cluster.add_node(num_cpus=1)
-    cluster.wait_for_nodes()
-    out, began, done = (tmp_path / name for name in ("parts", "began", "done"))
-    for folder in (began, done):
-        folder.mkdir()
-
-    class Slow(_PartWriter):
-        def __call__(self, batch):
-            name = f"{ray.get_runtime_context().get_node_id()}-{batch['number'][0]}"
-            (began / name).touch()
-            time.sleep(0.7)
-            found = super().__call__(batch)
-            (done / name).touch()
-            return found
-
-    monkeypatch.setattr("halftruth.ray._PartWriter", Slow)
-
-    def kill():
-        while not any(path.name.startswith(second.node_id) for path in done.iterdir()):
-            time.sleep(0.01)
-        while not {path.name for path in began.iterdir()} - {path.name for path in done.iterdir()}:
-            time.sleep(0.01)
-        cluster.remove_node(second, allow_graceful=False)
-
-    killer = threading.Thread(target=kill, daemon=True)
-    killer.start()
-    rows, bad = write_parts(
-        halftruth.load(run / "run", device="cpu"), out,
-        features=run / "x.parquet", engine=write_missing,
-    )  # fmt: skip
-    killer.join(10)
-    assert not killer.is_alive(), "the second node wrote nothing"
-    lost = {path.name for path in began.iterdir()} - {path.name for path in done.iterdir()}
-    assert [name.startswith(second.node_id) for name in lost] == [True]
-    assert (rows, bad) == (ROWS, [])
-    assert_same(read_predictions(run / "p.parquet"), read_predictions(out))
-
-
 def test_the_class_predicts_in_a_pipeline(run, cluster):
     rows = ray.data.read_parquet(str(run / "x.parquet"))
     found = rows.map_batches(
@@ -115,7 +75,8 @@ def test_folds_of_an_audit_are_tasks(run, cluster, tmp_path, monkeypatch):
     labels = np.sign(np.random.default_rng(0).normal(size=(90, 3))).clip(0).astype(int)
     pd.DataFrame(labels, columns=list("xyz")).to_csv("labels.csv", index=False)
     np.save("x.npy", labels + np.random.default_rng(1).normal(0, 0.2, labels.shape))
-    settings = {"features": ["x.npy"], "method": "wan", "epochs": 1, "folds": 3, "device": "cpu"}
+    settings = {"features": ["x.npy"], "method": "wan", "epochs": 30, "folds": 3, "device": "cpu"}
+    settings |= {"head_lr": 0.1}
     here = make_audit("labels.csv", out="here", **settings)
     there = make_audit("labels.csv", out="there", engine=run_tasks, **settings)
     one, other = (found.scored.scores for found in (here, there))
@@ -124,3 +85,48 @@ def test_folds_of_an_audit_are_tasks(run, cluster, tmp_path, monkeypatch):
 
 def test_tasks_return_in_order(cluster):
     assert run_tasks(lambda x, y: x**y, [(2, 3), (3, 2)]) == [8, 9]
+
+
+def test_a_node_that_is_killed_loses_and_doubles_nothing(run, cluster, tmp_path, monkeypatch):
+    """The second node is killed while it writes a part; the first writes what is missing."""
+    second = cluster.add_node(num_cpus=1)
+    cluster.wait_for_nodes()
+    out, began, done = (tmp_path / name for name in ("parts", "began", "done"))
+    for folder in (began, done):
+        folder.mkdir()
+
+    doomed = second.node_id
+
+    class Slow(_PartWriter):
+        def __call__(self, batch):
+            node = ray.get_runtime_context().get_node_id()
+            name = f"{node}-{batch['number'][0]}"
+            (began / name).touch()
+            time.sleep(4 if node == doomed else 0.5)
+            found = super().__call__(batch)
+            (done / name).touch()
+            return found
+
+    monkeypatch.setattr("halftruth.ray._PartWriter", Slow)
+
+    def kill():
+        while not any(path.name.startswith(doomed) for path in done.iterdir()):
+            time.sleep(0.01)
+        count = len(list(began.glob(f"{doomed}*")))
+        while len(list(began.glob(f"{doomed}*"))) == count:
+            time.sleep(0.01)
+        cluster.remove_node(second, allow_graceful=False)
+
+    killer = threading.Thread(target=kill, daemon=True)
+    killer.start()
+    rows, bad = write_parts(
+        halftruth.load(run / "run", device="cpu"), out,
+        features=run / "x.parquet", engine=write_missing,
+    )  # fmt: skip
+    killer.join(10)
+    assert not killer.is_alive(), "the second node wrote nothing"
+    lost = {path.name for path in began.iterdir()} - {path.name for path in done.iterdir()}
+    assert len(lost) == 1
+    assert min(lost).startswith(doomed)
+    assert (rows, bad) == (ROWS, [])
+    assert_same(read_predictions(run / "p.parquet"), read_predictions(out))

@@ -22,7 +22,7 @@ _PACKAGES = {
     "s3": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "hf": "huggingface_hub", "http": "aiohttp",
     "https": "aiohttp", "abfs": "adlfs", "az": "adlfs",
 }  # fmt: skip
-_SECRETS = re.compile(r"(?<=:/)(/?)[^/@\s]*@|(?<=\?)[^\s'\"]+")
+_USER, _QUERY = re.compile(r"(:/{1,2})[^/@\s]*@"), re.compile(r"(https?:/[^?\s]*\?)[^\s'\"]+")
 
 
 def is_remote(path: object) -> bool:
@@ -46,9 +46,7 @@ def mask(text: object) -> str:
     >>> mask("https://me:word@host/a.csv?X-Amz-Signature=1f")
     'https://host/a.csv?...'
     """
-    if ":/" not in str(text):
-        return str(text)
-    return _SECRETS.sub(lambda found: found[1] if found[1] is not None else "...", str(text))
+    return _QUERY.sub(r"\1...", _USER.sub(r"\1", str(text)))
 
 
 @contextmanager
@@ -104,8 +102,12 @@ def list_remote(path: str | Path) -> dict[str, tuple[int, str]]:
             found = system.glob(inner, detail=True)
         else:
             found = system.find(inner, detail=True)
+    scheme = to_url(path).partition("://")[0]
     return {
-        system.unstrip_protocol(name): (int(facts.get("size") or 0), _stamp(facts))
+        name if "://" in name else f"{scheme}://{name.lstrip('/')}": (
+            int(facts.get("size") or 0),
+            _stamp(facts),
+        )
         for name, facts in sorted(found.items())
         if facts.get("type") != "directory"
     }
