@@ -76,7 +76,8 @@ class _PartWriter:
         run = TrainedRun(data["run"], device=data["device"], flip=data["flip"])
         run.level = data["level"]
         parts = run.open_parts(**data["given"], listed=False)
-        self.data = PartsFolder(data["folder"], run, parts, data["shown"], data["half"])
+        own = {name: data[name] for name in ("folder", "given", "shown", "half")}
+        self.data = PartsFolder(run=run, parts=parts, **own)
 
     def __call__(self, batch: dict[str, np.ndarray]) -> dict[str, list[int]]:
         units = zip(batch["number"], batch["unit"], strict=True)

@@ -50,54 +50,40 @@ def mask(text: object) -> str:
 
 
 @contextmanager
-def _explain(path: str | Path) -> Iterator[None]:
-    """Turn the errors of any file system into one sentence that shows no secret."""
-    shown = mask(to_url(path))
-    try:
-        yield
-    except DataError:
-        raise
-    except FileNotFoundError:
-        raise DataError(f"{shown}: there is no such file or folder") from None
-    except Exception as error:
-        said = mask(error)
-        kind = type(error).__name__
-        refused = isinstance(error, PermissionError) or any(
-            word in f"{kind} {said}" for word in ("Credential", "AccessDenied", "403", "401")
-        )
-        if refused:
-            raise DataError(
-                f"{shown}: access is refused ({said[:200]}); give credentials by the usual "
-                "variables, such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "
-                "GOOGLE_APPLICATION_CREDENTIALS or HF_TOKEN"
-            ) from None
-        # The chain of errors would show the address as it was given.
-        raise DataError(f"{shown}: cannot be read or written: {kind}: {said[:200]}") from None
-
-
-def _open_system(path: str | Path) -> tuple[Any, str]:
-    """Return the file system of an address, and the path in it."""
-    url = to_url(path)
+def _opened(path: str | Path) -> Iterator[tuple[Any, str]]:
+    """Yield the file system of an address and the path in it; errors are one plain sentence."""
+    url, shown = to_url(path), mask(to_url(path))
     scheme = url.partition(":")[0]
     try:
         from fsspec.core import url_to_fs
 
-        system, inner = url_to_fs(url)
+        yield url_to_fs(url)
+    except DataError:
+        raise
     except ImportError as error:
         package = "fsspec" if error.name == "fsspec" else _PACKAGES.get(scheme, error.name)
+        raise DataError(f"{shown}: {scheme}:// needs {package}: pip install {package}") from None
+    except FileNotFoundError:
+        raise DataError(f"{shown}: there is no such file or folder") from None
+    # The chain of errors would show the address as it was given.
+    except Exception as error:
+        said = f"{type(error).__name__}: {mask(error)[:200]}"
+        if "Protocol not known" in said:
+            known = "s3://, gs://, hf://, https://"
+            raise DataError(f"{shown}: expected {known} or a path ({said})") from None
+        words = ("Permission", "Credential", "AccessDenied", "403", "401")
+        if not any(word in said for word in words):
+            raise DataError(f"{shown}: cannot be read or written: {said}") from None
         raise DataError(
-            f"{mask(url)}: {scheme}:// needs {package}: pip install {package}"
+            f"{shown}: access is refused ({said}); give credentials by the usual variables, such "
+            "as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, GOOGLE_APPLICATION_CREDENTIALS or "
+            "HF_TOKEN"
         ) from None
-    except ValueError as error:
-        known = ", ".join(f"{name}://" for name in ("s3", "gs", "hf", "https"))
-        raise DataError(f"{mask(url)}: expected {known} or a path ({mask(error)})") from None
-    return system, inner
 
 
 def list_remote(path: str | Path) -> dict[str, tuple[int, str]]:
     """Return the files of a pattern or below a folder: address -> (size, stamp), sorted."""
-    system, inner = _open_system(path)
-    with _explain(path):
+    with _opened(path) as (system, inner):
         if "*" in inner:
             found = system.glob(inner, detail=True)
         else:
@@ -124,23 +110,16 @@ def describe_file(path: str | Path) -> tuple[int, str]:
     if not is_remote(path):
         facts = Path(path).stat()
         return facts.st_size, str(facts.st_mtime_ns)
-    system, inner = _open_system(path)
-    with _explain(path):
+    with _opened(path) as (system, inner):
         known = system.info(inner)
         return int(known.get("size") or 0), _stamp(known)
-
-
-def file_size(path: str | Path) -> int:
-    """Return the bytes of a file."""
-    return describe_file(path)[0]
 
 
 def file_exists(path: str | Path) -> bool:
     """Return whether there is a file or folder."""
     if not is_remote(path):
         return Path(path).exists()
-    system, inner = _open_system(path)
-    with _explain(path):
+    with _opened(path) as (system, inner):
         return bool(system.exists(inner))
 
 
@@ -148,8 +127,7 @@ def list_folder(folder: str | Path) -> set[str]:
     """Return the names of the files directly in a folder; none if there is no folder."""
     if not is_remote(folder):
         return {one.name for one in Path(folder).iterdir()} if Path(folder).is_dir() else set()
-    system, inner = _open_system(folder)
-    with _explain(folder):
+    with _opened(folder) as (system, inner):
         system.invalidate_cache()
         found = system.ls(inner, detail=False) if system.exists(inner) else []
     return {name.rstrip("/").rpartition("/")[2] for name in found}
@@ -159,8 +137,7 @@ def read_bytes(path: str | Path) -> bytes:
     """Return the bytes of a file."""
     if not is_remote(path):
         return Path(path).read_bytes()
-    system, inner = _open_system(path)
-    with _explain(path):
+    with _opened(path) as (system, inner):
         return bytes(system.cat_file(inner))
 
 
@@ -168,15 +145,13 @@ def remove_file(path: str | Path) -> None:
     """Remove a file."""
     if not is_remote(path):
         return Path(path).unlink()
-    system, inner = _open_system(path)
-    with _explain(path):
+    with _opened(path) as (system, inner):
         system.rm_file(inner)
 
 
 def open_remote(path: Path) -> Any:
     """Return an open file that is read at its places, by what Arrow asks for."""
-    system, inner = _open_system(path)
-    with _explain(path):
+    with _opened(path) as (system, inner):
         return system.open(inner, "rb")
 
 
@@ -186,10 +161,9 @@ def local_file(path: Path) -> Iterator[Path]:
     if not is_remote(path):
         yield path
         return
-    system, inner = _open_system(path)
     with tempfile.TemporaryDirectory(prefix="halftruth-") as folder:
         copy = Path(folder) / path.name.partition("?")[0]
-        with _explain(path):
+        with _opened(path) as (system, inner):
             system.get_file(inner, str(copy))
         try:
             yield copy
@@ -199,8 +173,7 @@ def local_file(path: Path) -> Iterator[Path]:
 
 def upload(copy: Path, path: Path) -> None:
     """Write a file to an address; it appears there when it is complete."""
-    system, inner = _open_system(path)
-    with _explain(path):
+    with _opened(path) as (system, inner):
         if not hasattr(system, "bucket"):
             system.makedirs(inner.rpartition("/")[0], exist_ok=True)
         system.put_file(str(copy), inner)

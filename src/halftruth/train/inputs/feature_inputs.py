@@ -24,7 +24,7 @@ from halftruth.data.readers.text_table import (
     index_ids,
     read_table,
 )
-from halftruth.data.remote import file_size
+from halftruth.data.remote import describe_file
 from halftruth.data.shards import expand_shards
 from halftruth.data.table_encoder import ColumnEncoder
 from halftruth.data.text_encoder import check_texts
@@ -279,7 +279,7 @@ class EncodedRows:
         if text is None and images is None and len(paths) == 1:
             self.source = open_blocks(paths[0], options_for(paths[0], feature_options(config)))
             self.count = self.source.count
-            self.size = sum(map(file_size, expand_shards(paths[0])))
+            self.size = sum(describe_file(one)[0] for one in expand_shards(paths[0]))
         elif text is not None and features is None and images is None:
             self.texts, self.ids = _read_texts(config, text)
             self.count = len(self.texts)

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 from halftruth.data import DataError
 from halftruth.data.image_archives import is_archive
 from halftruth.data.images import open_images
-from halftruth.data.remote import file_size
+from halftruth.data.remote import describe_file
 from halftruth.data.shards import expand_all
 
 S = TypeVar("S")
@@ -62,7 +62,11 @@ def list_images(source: Any, batch: int) -> tuple[list[tuple[Any, Any]], int | N
     if isinstance(given, list | tuple) and all(isinstance(one, str | Path) for one in given):
         shards = expand_all(given)
         if len(shards) > 1 and all(map(is_archive, shards)):
-            return [(shard, None) for shard in shards], None, sum(map(file_size, shards))
+            return (
+                [(shard, None) for shard in shards],
+                None,
+                sum(describe_file(one)[0] for one in shards),
+            )
     store = open_images(source)
     names = store.names()
     if not names:

@@ -9,7 +9,7 @@ import pickle
 import resource
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,7 +30,7 @@ from halftruth.data.remote import (
     read_bytes,
     remove_file,
     to_url,
-)  # fmt: skip
+)
 from halftruth.data.shards import expand_shards
 from halftruth.train.results.row_parts import RowParts
 from halftruth.train.results.trained_run import Scores, TrainedRun, refuse_bad
@@ -40,8 +40,10 @@ from halftruth.train.run_folder import BEST, RESULT, digest, replace_file, to_js
 MANIFEST = "_manifest.json"
 # Seconds between two looks at the parts of others, and without a new part until an error.
 _LOOK, _PATIENCE = 1.0, 1800.0
-# Seconds between two lines about progress, where there is no bar.
+# Seconds between two lines about progress.
 _SAY = 60.0
+
+Written = tuple[int, list[tuple[str, str]]]
 
 
 @dataclass
@@ -51,11 +53,11 @@ class PartsFolder:
     folder: Path
     run: TrainedRun
     parts: RowParts[Scores]
-    # Arguments of `make_table`.
-    shown: dict[str, Any] = field(default_factory=dict)
-    half: bool = False
-    # Arguments of `open_parts`.
+    # Arguments of `open_parts` and of `make_table`.
     given: dict[str, Any] = field(default_factory=dict)
+    shown: dict[str, Any] = field(default_factory=dict)
+    # Probabilities in 16 bits, not 32.
+    half: bool = False
 
     def name(self, number: int) -> str:
         """Return the name of a part; names have the order of the parts."""
@@ -68,49 +70,41 @@ class PartsFolder:
 
     def begin(self, overwrite: bool = False) -> None:
         """Write the manifest; refuse a folder of other inputs, options or run."""
-        facts = {
-            "version": 1,
-            "run": digest_run(self.run),
-            "inputs": {
-                name: describe_input(value)
-                for name, value in self.given.items()
-                if name != "bad_images"
-            },
-            "options": self._describe_options(),
+        there, shown = list_folder(self.folder), mask(to_url(self.folder))
+        own = {name for name in there if name == MANIFEST or name.startswith("part-")}
+        if overwrite:
+            for name in own:
+                remove_file(self.folder / name)
+            there -= own
+        facts = json.loads(to_json(self._describe()))
+        if MANIFEST in there:
+            found = json.loads(read_bytes(self.folder / MANIFEST))
+            if other := [name for name in facts if found.get(name) != facts[name]]:
+                raise DataError(
+                    f"{shown}: holds predictions of another command, with other "
+                    f"{' and '.join(other)}; choose another folder, or --overwrite"
+                )
+        elif there:
+            raise DataError(
+                f"{shown}: is not empty, and has no {MANIFEST} of predictions; choose another one"
+            )
+        else:
+            write_text(self.folder / MANIFEST, to_json(facts, indent=1))
+
+    def _describe(self) -> dict[str, object]:
+        """What two commands must have in common to write the same parts."""
+        files = [self.run.folder / name for name in (BEST, RESULT, "encoder.json", "encoder.npz")]
+        level, shares = self.run.level
+        options = {**self.shown, "flip": self.run.flip, "float16": self.half}
+        options |= {"labels_per_row": level, "prevalence": {str(k): v for k, v in shares.items()}}
+        inputs = {k: describe_input(v) for k, v in self.given.items() if k != "bad_images"}
+        return {
+            "run": digest(*(file.read_bytes() for file in files if file.exists())),
+            "inputs": inputs,
+            "options": {name: value for name, value in options.items() if value},
             "parts": len(self.parts.units),
             "rows": self.parts.count,
         }
-        there = list_folder(self.folder)
-        if overwrite:
-            for name in there:
-                if name == MANIFEST or (name.startswith("part-") and name.endswith(".parquet")):
-                    remove_file(join(self.folder, name))
-            there = list_folder(self.folder)
-        if MANIFEST in there:
-            found = json.loads(read_bytes(join(self.folder, MANIFEST)))
-            known = json.loads(to_json(facts))
-            if other := [name for name in known if found.get(name) != known[name]]:
-                raise DataError(
-                    f"{mask(to_url(self.folder))}: holds predictions of another command, with "
-                    f"other {' and '.join(other)}; choose another folder, or --overwrite"
-                )
-            return
-        if there:
-            raise DataError(
-                f"{mask(to_url(self.folder))}: is not empty, and has no {MANIFEST} of predictions; "
-                "choose another folder"
-            )
-        write_text(join(self.folder, MANIFEST), to_json(facts, indent=1))
-
-    def _describe_options(self) -> dict[str, object]:
-        level, shares = self.run.level
-        known: dict[str, object] = {
-            "flip": self.run.flip,
-            "labels_per_row": level,
-            "float16": self.half,
-        }
-        known |= {**self.shown, "prevalence": {str(k): v for k, v in shares.items()}}
-        return {name: value for name, value in known.items() if value}
 
     def write_part(self, number: int, unit: Any = None) -> int:
         """Score a part and write it; return its rows. `unit`: as another process listed it."""
@@ -119,51 +113,41 @@ class PartsFolder:
 
         tables, bad = [], list[tuple[str, str]]()
         for scores in self.parts.read(self.parts.units[number] if unit is None else unit):
-            tables.append(self._shrink(self.run.make_table(scores, **self.shown)))
+            tables.append(self._to_arrow(self.run.make_table(scores, **self.shown)))
             bad += scores.bad
         table = pa.concat_tables(tables)
-        # The footer says it again when nobody knows this process any more.
+        # They are in the part, since its process may not live until all parts are there.
         notes = {**(table.schema.metadata or {}), b"bad_images": json.dumps(bad).encode()}
-        with replace_file(join(self.folder, self.name(number)), shared=True) as new:
+        with replace_file(self.folder / self.name(number), shared=True) as new:
             pq.write_table(table.replace_schema_metadata(notes), new)
         return len(table)
 
-    def _shrink(self, table: pd.DataFrame) -> Any:
-        """The table with probabilities in 32 or 16 bits; what is decided stays as it was."""
+    def _to_arrow(self, table: pd.DataFrame) -> Any:
+        """The table with probabilities in 32 or 16 bits; decisions stay as they were."""
         import pyarrow as pa
 
-        number = pa.float16() if self.half else pa.float32()
-        kinds = [
-            (name, number if pd.api.types.is_float_dtype(kind) else pa.string())
-            for name, kind in table.dtypes.items()
-        ]
-        if self.half:
-            floats = table.select_dtypes("float").columns
-            table = table.astype(dict.fromkeys(floats, np.float16))
-        return pa.Table.from_pandas(table, pa.schema(kinds), preserve_index=False)
+        floats = table.select_dtypes("float").columns
+        kinds = dict.fromkeys(table.columns, pa.string())
+        kinds |= dict.fromkeys(floats, pa.float16() if self.half else pa.float32())
+        table = table.astype(dict.fromkeys(floats, np.float16 if self.half else np.float32))
+        return pa.Table.from_pandas(table, pa.schema(list(kinds.items())), preserve_index=False)
 
-    def finish(self, bad_images: str) -> tuple[int, list[tuple[str, str]]]:
+    def finish(self, bad_images: str) -> Written:
         """Count the rows of all parts; return (rows, bad images)."""
-        names = [self.name(k) for k in range(len(self.parts.units))]
         with ThreadPoolExecutor(16) as pool:
-            found = list(pool.map(self._read_notes, names))
+            found = list(pool.map(self._read_notes, range(len(self.parts.units))))
         rows = sum(count for count, _ in found)
         bad = [(name, why) for _, some in found for name, why in some]
         refuse_bad(bad, rows + len(bad), bad_images)
         return rows, bad
 
-    def _read_notes(self, name: str) -> tuple[int, list[list[str]]]:
+    def _read_notes(self, number: int) -> tuple[int, list[list[str]]]:
         import pyarrow.parquet as pq
 
-        path = join(self.folder, name)
+        path = self.folder / self.name(number)
         found = pq.ParquetFile(open_remote(path) if is_remote(path) else path)
         notes = found.schema_arrow.metadata or {}
         return found.metadata.num_rows, json.loads(notes.get(b"bad_images", b"[]"))
-
-
-def join(folder: Path, name: str) -> Path:
-    """Return the path of a file in a folder, which may be an address."""
-    return folder / name
 
 
 def write_parts(
@@ -173,37 +157,36 @@ def write_parts(
     *,
     half: bool = False,
     overwrite: bool = False,
-    engine: Any = None,
+    engine: Callable[[PartsFolder, list[int]], Iterator[int]] | None = None,
     **options: Any,
-) -> tuple[int, list[tuple[str, str]]] | None:
+) -> Written | None:
     """Write the table of `predict` as a folder of Parquet files; return (rows, bad images).
 
     The processes of a launcher write a share of the parts each; all but the main one return None.
     engine: writes the missing parts instead, see `halftruth.ray.write_missing`.
     """
-    accelerator = run.accelerator
+    accelerator, alone = run.accelerator, run.alone
     shown = {name: options.pop(name, None) for name in ("decide", "raw", "top")}
-    parts = run.alone.open_parts(source, **options)
-    given = {
-        name: value for name, value in (options | {"source": source}).items() if value is not None
-    }
-    data = PartsFolder(folder, run.alone, parts, shown, half, given)
-    missing = [list[int]()]
+    given = {name: v for name, v in {**options, "source": source}.items() if v is not None}
+    parts = alone.open_parts(**given)
+    data = PartsFolder(folder, alone, parts, given, shown, half)
+    missing: list[Any] = [None]
     world, error = accelerator.num_processes, None
     if accelerator.is_main_process:
         try:
             data.begin(overwrite)
             missing = [data.list_missing()]
         except DataError as found:
-            missing, error = [None], found  # type: ignore[list-item]
+            error = found
     if world > 1:
         from accelerate.utils import broadcast_object_list
 
+        # All divide the same list, whatever is written meanwhile.
         broadcast_object_list(missing)
-    if missing[0] is None:
-        if error is None:
-            return None
+    if error is not None:
         raise error
+    if missing[0] is None:
+        return None
     share = np.array_split(np.array(missing[0], dtype=int), world)[accelerator.process_index]
     mine = (data.write_part(int(number)) for number in share)
     if not accelerator.is_main_process:
@@ -211,77 +194,55 @@ def write_parts(
             pass
         parts.warn()
         return None
-    say = Progress(data, missing[0], world)
-    say.watch(mine if engine is None else engine(data, missing[0]))
+    follow(data, missing[0], world, mine if engine is None else engine(data, missing[0]))
     parts.warn()
-    say.wait()
     return data.finish(options.get("bad_images", "skip"))
 
 
-class Progress:
-    """What the work costs, said before it starts and from its first parts on."""
+def follow(data: PartsFolder, missing: list[int], world: int, written: Iterator[int]) -> None:
+    """Say what the missing parts cost and when they will be there; return when all are.
 
-    def __init__(self, data: PartsFolder, missing: Sequence[int], workers: int) -> None:
-        self.data, self.total, self.left = data, len(data.parts.units), len(missing)
-        self.log, self.bar = data.run.logger.log, data.run.logger.progress
-        self.started = self.said = time.monotonic()
-        self.first, self.own, self.rows = len(missing), 0, 0
-        parts = data.parts
-        there = self.total - len(missing)
-        counted = "" if parts.count is None else f"{parts.count:,} rows in "
-        self.log(
-            f"{counted}{self.total:,} parts"
-            + (f" ({there:,} are there already)" if there else "")
-            + (f", about {format_bytes(parts.size)} to read" if parts.size else "")
-            + f"; {workers:,} process{'es' if workers > 1 else ''}, about "
-            f"{format_bytes(get_peak_memory() + 2 * parts.block)} of memory each"
-        )
-
-    def watch(self, written: Iterator[int]) -> None:
-        """Count parts while they are written; their number of rows arrives."""
-        with self.bar("parts", self.first) as advance:
-            for rows in written:
-                self.own, self.rows = self.own + 1, self.rows + rows
-                now = self._count_missing()
-                advance(self.left - now)
-                self.left = now
-                self.say()
-
-    def _count_missing(self) -> int:
-        # A look at a folder behind an address takes a while.
-        return len(self.data.list_missing()) if self.own < 100 or self.own % 10 == 0 else self.left
-
-    def say(self) -> None:
-        """Say the rate and the time that is left, after the first part and then every minute."""
-        now = time.monotonic()
-        done = self.first - self.left
-        if not done or not (self.own == 1 or now - self.said > _SAY):
-            return
-        self.said = now
-        rate = done / (now - self.started)
-        self.log(
-            f"{done:,} of {self.first:,} parts, about {rate * self.rows / self.own:,.0f} rows/s in "
-            f"all; about {describe_seconds(self.left / rate)} left; up to "
-            f"{format_bytes(get_peak_memory())} of memory here"
-        )
-
-    def wait(self) -> None:
-        """Wait until the parts of all processes are there."""
-        last = time.monotonic()
-        while self.left:
-            now = len(self.data.list_missing())
-            last = time.monotonic() if now < self.left else last
-            self.left = now
-            self.say()
-            if time.monotonic() - last > _PATIENCE:
-                names = ", ".join(self.data.name(k) for k in self.data.list_missing()[:3])
-                raise DataError(
-                    f"{mask(to_url(self.data.folder))}: no part was written for "
-                    f"{describe_seconds(_PATIENCE)}, and {now:,} are missing ({names}); another "
-                    "process may have ended. Start the same command again: it writes these only"
-                )
-            if now:
+    written: the rows of each part that this process or the engine writes, while it is written.
+    """
+    log, parts, total, left = data.run.logger.log, data.parts, len(data.parts.units), len(missing)
+    counted = "" if parts.count is None else f"{parts.count:,} rows in "
+    there = f" ({total - left:,} are there already)" if left < total else ""
+    size = f", about {format_bytes(parts.size)} to read" if parts.size else ""
+    log(
+        f"{counted}{total:,} parts{there}{size}; {world:,} process{'es' * (world > 1)}, about "
+        f"{format_bytes(get_peak_memory() + 2 * parts.block)} of memory each"
+    )
+    started = said = news = time.monotonic()
+    own = rows = 0
+    with data.run.logger.progress("parts", left) as advance:
+        while left:
+            count = next(written, None)
+            if count is None:
+                # The parts of the other processes.
                 time.sleep(_LOOK)
+            else:
+                own, rows = own + 1, rows + count
+                if world == 1:
+                    now = left - 1
+            if world > 1 or count is None:
+                now = len(data.list_missing())
+            clock = time.monotonic()
+            news = clock if now < left else news
+            advance(left - now)
+            left = now
+            if left and own and (own == 1 or clock - said > _SAY) and (done := len(missing) - left):
+                said, rate = clock, done / (clock - started)
+                log(
+                    f"{done:,} of {len(missing):,} parts, about {rate * rows / own:,.0f} rows/s; "
+                    f"about {describe_seconds(left / rate)} left; up to "
+                    f"{format_bytes(get_peak_memory())} of memory in this process"
+                )
+            if clock - news > _PATIENCE:
+                raise DataError(
+                    f"{mask(to_url(data.folder))}: no part was written for "
+                    f"{describe_seconds(_PATIENCE)}, and {left:,} are missing: another process may "
+                    "have ended. The same command writes only these"
+                )
 
 
 def describe_seconds(seconds: float) -> str:
@@ -301,24 +262,14 @@ def get_peak_memory() -> float:
     return float(size) if sys.platform == "darwin" else 1024.0 * size
 
 
-def digest_run(run: TrainedRun) -> str:
-    """Return a checksum of what a run predicts with."""
-    files = [run.folder / name for name in (BEST, RESULT, "encoder.json", "encoder.npz")]
-    return digest(*(file.read_bytes() for file in files if file.exists()))
-
-
 def describe_input(value: Any) -> object:
-    """Return what names an input, and changes with its files; secrets are left out."""
+    """Return what names an input and changes with its files, without secrets."""
     if isinstance(value, list | tuple) and all(isinstance(one, str | Path) for one in value):
-        if len(value) == 1:
-            return describe_input(value[0])
-        return [describe_input(one) for one in value]
+        found = [describe_input(one) for one in value]
+        return found[0] if len(found) == 1 else found
     if not isinstance(value, str | Path):
         return [type(value).__name__, digest(pickle.dumps(value))]
+    facts: Any = [describe_file(path) for path in expand_shards(value) if path.exists()]
     if is_remote(value):
-        facts = list_remote(value)
-        return [mask(to_url(value)), digest(json.dumps(sorted(facts.values())).encode())]
-    files = [path for path in expand_shards(value) if path.exists()]
-    if not files:
-        return str(value)
-    return [str(Path(value)), digest(json.dumps([describe_file(path) for path in files]).encode())]
+        facts = sorted(list_remote(value).values())
+    return [mask(to_url(value)), digest(json.dumps(facts).encode())]
