@@ -112,18 +112,17 @@ class ImageStore:
             self.read_bytes(name), name, size=size, max_megapixels=self.max_megapixels
         )
 
-    def select(self, names: Sequence[str]) -> ImageStore:
-        """Return a store that reads these images and can be sent to another process."""
+    def by_address(self) -> ImageStore:
+        """Return the store; of images behind addresses, one that need not list all files again."""
         found = [one for one in self._archives.values() if isinstance(one, RemoteImages)]
-        if len(found) < len(self.sources):
+        if not found or len(found) < len(self.sources):
             return self
-        # Their addresses, so that nobody lists all files again.
         files = {name: url for one in found for name, url in one.files.items()}
-        return GivenImages([files[name] for name in names], names)
+        return GivenImages([*files.values()], [*files])
 
-    def size(self, name: str) -> int:
-        """Return the bytes of an image file."""
-        return len(self.read_bytes(name))
+    def select(self, names: Sequence[str]) -> ImageStore:
+        """Return a store of at least these images, to send to another process."""
+        return self
 
     def _holders(self, name: str) -> list[Path]:
         """The sources that have a file of exactly this name."""
@@ -300,7 +299,9 @@ class GivenImages(ImageStore):
     def read_bytes(self, name: str) -> bytes:
         image = self._images[name]
         try:
-            return image if isinstance(image, bytes) else read_bytes(str(image))
+            if isinstance(image, str | Path):
+                return read_bytes(image)
+            return image if isinstance(image, bytes) else b""
         except OSError as error:
             raise BadImage(name, f"cannot be read: {error.strerror}") from error
         except DataError as error:
@@ -336,11 +337,7 @@ def open_images(
     single = isinstance(source, str | Path | bytes | Image.Image | np.ndarray)
     images: list[GivenImage] = [source] if single else list(source)  # type: ignore[list-item, arg-type]
     paths = [Path(image) for image in images if isinstance(image, str | Path)]
-    places = [
-        path
-        for path in paths
-        if path.is_dir() or is_archive(path) or holds_shards(path) or _is_remote_folder(path)
-    ]
+    places = [path for path in paths if is_archive(path) or holds_shards(path) or _is_folder(path)]
     if len(places) == len(images):
         return ImageStore(places)
     if places:
@@ -351,10 +348,10 @@ def open_images(
     return GivenImages(images, names)
 
 
-def _is_remote_folder(path: Path) -> bool:
-    return is_remote(path) and not is_image_name(
-        path.name.partition("?")[0] * ("*" not in str(path))
-    )
+def _is_folder(path: Path) -> bool:
+    if not is_remote(path):
+        return path.is_dir()
+    return "*" in str(path) or not is_image_name(path.name.partition("?")[0])
 
 
 def _check(image: GivenImage, name: str) -> None:

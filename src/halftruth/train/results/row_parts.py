@@ -1,11 +1,12 @@
 """The rows of an input in parts, which any number of processes can score one by one."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from halftruth.data import DataError
+from halftruth.data import BadImage, DataError
 from halftruth.data.image_archives import is_archive
 from halftruth.data.images import open_images
 from halftruth.data.remote import describe_file
@@ -67,7 +68,7 @@ def list_images(source: Any, batch: int) -> tuple[list[tuple[Any, Any]], int | N
                 None,
                 sum(describe_file(one)[0] for one in shards),
             )
-    store = open_images(source)
+    store = open_images(source).by_address()
     names = store.names()
     if not names:
         raise DataError(f"there are no images in {store}")
@@ -75,6 +76,9 @@ def list_images(source: Any, batch: int) -> tuple[list[tuple[Any, Any]], int | N
         (store.select(own), own)
         for own in (names[at:end] for at, end in cut_rows(len(names), batch, _PART_IMAGES))
     ]
-    some = names[:: -(-len(names) // 100)]
-    mean = sum(map(store.size, some)) / len(some)
-    return units, len(names), mean * len(names)
+    sizes = []
+    with suppress(BadImage):
+        # One that cannot be read is listed when it is scored.
+        for name in names[:: -(-len(names) // 100)]:
+            sizes.append(len(store.read_bytes(name)))
+    return units, len(names), sum(sizes) / max(len(sizes), 1) * len(names)
