@@ -13,6 +13,7 @@ from halftruth.audit.make_audit import make_audit
 from halftruth.train.results.predictions import read_predictions, write_predictions
 from halftruth.train.results.write_parts import write_parts
 
+pytestmark = pytest.mark.slow
 ray = pytest.importorskip("ray", reason="the extra 'ray' is not installed")
 pytest.importorskip("ray.data")
 from halftruth.ray import Predictor, _PartWriter, run_tasks, write_missing  # noqa: E402
@@ -102,7 +103,10 @@ def test_a_node_that_is_killed_loses_and_doubles_nothing(run, cluster, tmp_path,
             node = ray.get_runtime_context().get_node_id()
             name = f"{node}-{batch['number'][0]}"
             (began / name).touch()
-            time.sleep(4 if node == doomed else 0.5)
+            # The first node waits, so that the second gets parts however slowly it starts.
+            waits = time.monotonic() + (4 if node == doomed else 60)
+            while time.monotonic() < waits and (node == doomed or not [*done.glob(f"{doomed}*")]):
+                time.sleep(0.05)
             found = super().__call__(batch)
             (done / name).touch()
             return found

@@ -10,18 +10,18 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pandas as pd
-
-from halftruth.data import DataError
-from halftruth.data.images import GivenImages
 from halftruth.extras import needs_extras
-from halftruth.train.results.trained_run import TrainedRun
-from halftruth.train.results.write_parts import PartsFolder
 
 with needs_extras("halftruth.ray"):
+    import numpy as np
+    import pandas as pd
     import ray
     import ray.data
+
+    from halftruth.data import DataError
+    from halftruth.data.images import GivenImages
+    from halftruth.train.results.trained_run import TrainedRun
+    from halftruth.train.results.write_parts import PartsFolder
 
 # Columns of Ray Data that hold an image (bytes of a file, or pixels), and those that name it.
 _IMAGES = ("image", "bytes", "jpg", "jpeg", "png", "webp")
@@ -109,8 +109,7 @@ def write_missing(
         "home": os.getcwd(),
     }  # fmt: skip
     units = [{"number": k, "unit": pickle.dumps(data.parts.units[k])} for k in missing]
-    context = ray.data.DataContext.get_current()
-    context.enable_progress_bars = False
+    ray.data.DataContext.get_current().enable_progress_bars = False
     rows = ray.data.from_items(units, override_num_blocks=len(units)).map_batches(
         _PartWriter, fn_constructor_args=(facts,), batch_size=1, num_cpus=cores,
         num_gpus=1 if gpus else None, concurrency=(1, actors),
@@ -120,10 +119,7 @@ def write_missing(
 
 
 def run_tasks(
-    function: Callable[..., Any],
-    tasks: Sequence[tuple[Any, ...]],
-    *,
-    address: str | None = None,
+    function: Callable[..., Any], tasks: Sequence[tuple[Any, ...]], *, address: str | None = None
 ) -> list[Any]:
     """Return `function(*task)` of every task, in order, as tasks of Ray."""
     connect(address)

@@ -1,6 +1,8 @@
 """`predict` and `evaluate` in several processes: parts that are killed, continued and complete."""
 
 import json
+import subprocess
+import sys
 import time
 
 import numpy as np
@@ -225,3 +227,23 @@ def test_one_table_is_not_written_by_two_processes(runs, tmp_path):
     ]
     assert [one.wait() for one in running] == [2, 2]
     assert "name that ends in /" in running[0].output()
+
+
+def test_one_process_on_this_machine_imports_nothing_for_others(runs, tmp_path):
+    """Neither Ray nor fsspec, and nothing of parts, where one table is written from files here."""
+    run, given = inputs(runs, "parquet")
+    line = ["halftruth", "predict", run, *given, "--out", tmp_path / "p.csv", "--device", "cpu"]
+    code = f"""
+import sys
+sys.argv = {[str(word) for word in line]}
+import halftruth.cli
+try:
+    halftruth.cli.main()
+finally:
+    print("loaded:", *sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.partition("loaded:")[2].split())
+    assert "halftruth.train.results.trained_run" in loaded
+    heavy = {"ray", "fsspec", "s3fs", "halftruth.ray", "halftruth.train.results.write_parts"}
+    assert not loaded & heavy

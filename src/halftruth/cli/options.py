@@ -205,11 +205,8 @@ def find_run(place: str) -> Path:
     return Path(place)
 
 
-Engine = Annotated[
-    Literal["ray"] | None,
-    typer.Option(help="Work on a Ray cluster, or on Ray on this machine."),
-]
-Address = Annotated[str | None, typer.Option(help="The Ray cluster: auto, or ray://host:10001.")]
+Engine = Annotated[Literal["ray"] | None, typer.Option(help="Work on a Ray cluster.")]
+Address = Annotated[str | None, typer.Option(help="The Ray cluster: auto, or ray://host.")]
 
 
 def check_engine(engine: str | None, address: str | None) -> None:

@@ -121,8 +121,7 @@ def predict(
     inputs: Annotated[
         list[Path] | None,
         typer.Argument(
-            help="Images (files, folders or zip files), files of features, or a table with text; "
-            "also addresses, such as 's3://bucket/**/*.jpg'."
+            help="Images (files, folders or zip files), files of features, or a table with text."
         ),
     ] = None,
     images: o.Images = None,
@@ -130,9 +129,7 @@ def predict(
     hints: Hints = None,
     out: Annotated[
         str,
-        typer.Option(
-            "--out", "-o", help="Table to write: .csv, .parquet, or a folder of parts (ends in /)."
-        ),
+        typer.Option("--out", "-o", help="Table (.csv, .parquet), or folder of parts (ends in /)."),
     ] = "predictions.csv",
     decide: Decide = None,
     labels_per_row: LabelsPerRow = None,
@@ -154,7 +151,7 @@ def predict(
     ] = "skip",
     float16: Annotated[
         bool,
-        typer.Option("--float16", help="Probabilities of a folder of parts in 16 bits, not 32."),
+        typer.Option("--float16", help="Write 16 bits, not 32, in a folder of parts."),
     ] = False,
     engine: o.Engine = None,
     address: o.Address = None,
@@ -165,8 +162,6 @@ def predict(
     """Write the predicted labels and P(present | x) per class of images or features.
 
     halftruth predict runs/first new_photos/*.jpg --out predictions.csv
-
-    torchrun --nproc_per_node 8 -m halftruth predict runs/first --images photos/ --out parts/
     """
     folder, path = out.endswith("/"), Path(out)
     if not folder:

@@ -18,7 +18,7 @@ from halftruth.data.image_archives import (
     RemoteImages,
     is_archive,
     open_archive,
-)
+)  # fmt: skip
 from halftruth.data.image_file import BadImage, decode_image, is_image_name, may_be_image, to_rgb
 from halftruth.data.remote import is_remote, mask, read_bytes
 from halftruth.data.shards import expand_all, holds_shards

@@ -50,7 +50,7 @@ from halftruth.train.results.row_parts import (
     RowParts,
     cut_rows,
     list_images,
-)
+)  # fmt: skip
 from halftruth.train.results.saved_model import build_saved_model, load_weights
 from halftruth.train.run_folder import (
     BEST,

@@ -30,7 +30,7 @@ from halftruth.data.remote import (
     read_bytes,
     remove_file,
     to_url,
-)
+)  # fmt: skip
 from halftruth.data.shards import expand_shards
 from halftruth.train.results.row_parts import RowParts
 from halftruth.train.results.trained_run import Scores, TrainedRun, refuse_bad
