@@ -21,7 +21,8 @@ from tiny_data import IMAGES, arguments, command
 
 import halftruth
 from halftruth.data import DataError, ImageStore, read_features, read_labels
-from halftruth.data.remote import is_remote, mask, read_bytes, to_url
+from halftruth.data.errors import mask
+from halftruth.data.remote import is_remote, read_bytes, to_url
 from halftruth.data.shards import expand_shards
 from halftruth.train.results.predictions import read_predictions
 from halftruth.train.results.write_parts import MANIFEST
@@ -256,7 +257,7 @@ def test_a_signed_address_is_read_and_not_written_down(runs, https, data, tmp_pa
     line = ["train", f"{https}/labels.csv?sign={SECRET}", "--features", data / "features.npy"]
     assert command(*line, "--out", tmp_path / "run") == 2
     assert not (tmp_path / "run" / "config.yaml").exists()
-    with pytest.raises(DataError, match="access is refused"):
+    with pytest.raises(DataError, match="access failed"):
         read_labels(f"{https}/labels.csv")
     shown = capfd.readouterr()
     assert SECRET not in shown.out + shown.err

@@ -220,7 +220,8 @@ def predict(
 
 
 def _say_decisions(trained: Any, decide: str | None, count: int, out: Path) -> None:
-    from halftruth.data.remote import mask, to_url
+    from halftruth.data.errors import mask
+    from halftruth.data.remote import to_url
 
     decisions = trained.decisions if decide is None else trained.decide(decide)
     say(f"{count:,} rows written to {mask(to_url(out))}; decisions by {decisions.rule}")

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from halftruth.data.errors import DataError, some
 from halftruth.data.image_file import BadImage
 from halftruth.data.readers.arrow_file import ArrowFile, get_image_names
-from halftruth.data.remote import is_remote, list_remote, local_file, mask, read_bytes, to_url
+from halftruth.data.remote import is_remote, list_remote, local_file, read_bytes, to_url
 from halftruth.data.shards import ARROW, PARQUET, TAR
 from halftruth.data.tar_shard import MAX_BYTES, TarShard, is_inside
 
@@ -103,7 +103,7 @@ class RemoteImages:
         top = fixed.rpartition("/")[0] if "*" in str(path) else fixed
         self.files = {name.removeprefix(top).lstrip("/"): name for name in found}
         if not found:
-            raise DataError(f"{mask(to_url(path))}: there are no images")
+            raise DataError(f"{to_url(path)}: there are no images")
 
     def names(self) -> list[str]:
         return list(self.files)

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from halftruth.data.errors import DataError, nearest, some
+from halftruth.data.errors import DataError, mask, nearest, some
 from halftruth.data.image_archives import (
     Archive,
     ArrowImages,
@@ -20,7 +20,7 @@ from halftruth.data.image_archives import (
     open_archive,
 )  # fmt: skip
 from halftruth.data.image_file import BadImage, decode_image, is_image_name, may_be_image, to_rgb
-from halftruth.data.remote import is_remote, mask, read_bytes
+from halftruth.data.remote import is_remote, read_bytes, to_url
 from halftruth.data.shards import expand_all, holds_shards
 
 GivenImage = str | Path | bytes | Image.Image | np.ndarray
@@ -204,7 +204,7 @@ class ImageStore:
         self._number = {path: number for number, path in enumerate(self.sources)}
 
     def _places(self) -> str:
-        return " or ".join(mask(path) for path in self.sources[:3])
+        return " or ".join(str(path) for path in self.sources[:3])
 
     def _hint(self, base: str) -> str:
         alike = self._by_stem.get(_stem(base))
@@ -271,7 +271,7 @@ class GivenImages(ImageStore):
     def __init__(self, images: Sequence[GivenImage], names: Sequence[str] | None = None) -> None:
         if names is None:
             names = [
-                str(image) if isinstance(image, str | Path) else str(row)
+                mask(to_url(image)) if isinstance(image, str | Path) else str(row)
                 for row, image in enumerate(images)
             ]
         if len(names) != len(images):

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from halftruth.data.errors import DataError
+from halftruth.data.errors import DataError, mask
 
 # A letter and a colon is a drive of Windows.
 _ADDRESS = re.compile(r"([a-z][a-z0-9+.-]+):/+(.*)", re.DOTALL)
@@ -22,7 +22,6 @@ _PACKAGES = {
     "s3": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "hf": "huggingface_hub", "http": "aiohttp",
     "https": "aiohttp", "abfs": "adlfs", "az": "adlfs",
 }  # fmt: skip
-_USER, _QUERY = re.compile(r"(:/{1,2})[^/@\s]*@"), re.compile(r"(https?:/[^?\s]*\?)[^\s'\"]+")
 
 
 def is_remote(path: object) -> bool:
@@ -40,19 +39,10 @@ def to_url(path: str | Path) -> str:
     return str(path) if match is None else f"{match[1]}://{match[2]}"
 
 
-def mask(text: object) -> str:
-    """Return a text without the user, password and query of addresses.
-
-    >>> mask("https://me:word@host/a.csv?X-Amz-Signature=1f")
-    'https://host/a.csv?...'
-    """
-    return _QUERY.sub(r"\1...", _USER.sub(r"\1", str(text)))
-
-
 @contextmanager
 def _opened(path: str | Path) -> Iterator[tuple[Any, str]]:
     """Yield the file system of an address and the path in it; errors are one plain sentence."""
-    url, shown = to_url(path), mask(to_url(path))
+    url = to_url(path)
     scheme = url.partition(":")[0]
     try:
         from fsspec.core import url_to_fs
@@ -62,47 +52,43 @@ def _opened(path: str | Path) -> Iterator[tuple[Any, str]]:
         raise
     except ImportError as error:
         package = "fsspec" if error.name == "fsspec" else _PACKAGES.get(scheme, error.name)
-        raise DataError(f"{shown}: {scheme}:// needs {package}: pip install {package}") from None
+        raise DataError(f"{url}: {scheme}:// needs {package}: pip install {package}") from None
     except FileNotFoundError:
-        raise DataError(f"{shown}: there is no such file or folder") from None
+        raise DataError(f"{url}: there is no such file or folder") from None
     # The chain of errors would show the address as it was given.
     except Exception as error:
         said = f"{type(error).__name__}: {mask(error)[:200]}"
-        if "Protocol not known" in said:
-            known = "s3://, gs://, hf://, https://"
-            raise DataError(f"{shown}: expected {known} or a path ({said})") from None
         words = ("Permission", "Credential", "AccessDenied", "403", "401")
-        if not any(word in said for word in words):
-            raise DataError(f"{shown}: cannot be read or written: {said}") from None
-        raise DataError(
-            f"{shown}: access is refused ({said}); give credentials by the usual variables, such "
-            "as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, GOOGLE_APPLICATION_CREDENTIALS or "
-            "HF_TOKEN"
-        ) from None
+        advice = ""
+        if "Protocol not known" in said:
+            advice = "; expected s3://, gs://, hf://, https:// or a path"
+        elif any(word in said for word in words):
+            advice = (
+                "; give credentials by the usual variables, such as AWS_ACCESS_KEY_ID and "
+                "AWS_SECRET_ACCESS_KEY, GOOGLE_APPLICATION_CREDENTIALS or HF_TOKEN"
+            )
+        raise DataError(f"{url}: access failed ({said}){advice}") from None
 
 
 def list_remote(path: str | Path) -> dict[str, tuple[int, str]]:
     """Return the files of a pattern or below a folder: address -> (size, stamp), sorted."""
     with _opened(path) as (system, inner):
-        if "*" in inner:
-            found = system.glob(inner, detail=True)
-        else:
-            found = system.find(inner, detail=True)
-    scheme = to_url(path).partition("://")[0]
+        found = (system.glob if "*" in inner else system.find)(inner, detail=True)
+    files = {
+        name: facts for name, facts in sorted(found.items()) if facts.get("type", "file") == "file"
+    }
+    start = to_url(path).partition("://")[0] + "://"
     return {
-        name if "://" in name else f"{scheme}://{name.lstrip('/')}": (
-            int(facts.get("size") or 0),
-            _stamp(facts),
-        )
-        for name, facts in sorted(found.items())
-        if facts.get("type") != "directory"
+        name if "://" in name else start + name.lstrip("/"): _describe(facts)
+        for name, facts in files.items()
     }
 
 
-def _stamp(facts: dict[str, Any]) -> str:
-    """What changes when a file changes, as far as its store says so."""
+def _describe(facts: dict[str, Any]) -> tuple[int, str]:
+    """The size of a file, and what changes with it, as far as its store says so."""
     keys = ("ETag", "etag", "md5Hash", "blob_id", "LastModified", "last_modified", "mtime")
-    return str(next((facts[key] for key in keys if facts.get(key)), ""))
+    stamp = str(next((facts[key] for key in keys if facts.get(key)), ""))
+    return int(facts.get("size") or 0), stamp
 
 
 def describe_file(path: str | Path) -> tuple[int, str]:
@@ -111,8 +97,7 @@ def describe_file(path: str | Path) -> tuple[int, str]:
         facts = Path(path).stat()
         return facts.st_size, str(facts.st_mtime_ns)
     with _opened(path) as (system, inner):
-        known = system.info(inner)
-        return int(known.get("size") or 0), _stamp(known)
+        return _describe(system.info(inner))
 
 
 def file_exists(path: str | Path) -> bool:
@@ -168,7 +153,7 @@ def local_file(path: Path) -> Iterator[Path]:
         try:
             yield copy
         except DataError as error:
-            raise DataError(str(error).replace(str(copy), mask(to_url(path)))) from error
+            raise DataError(str(error).replace(str(copy), to_url(path))) from error
 
 
 def upload(copy: Path, path: Path) -> None:

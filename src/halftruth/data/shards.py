@@ -13,7 +13,7 @@ from pathlib import Path
 
 from halftruth.data.errors import DataError
 from halftruth.data.image_file import is_image_name
-from halftruth.data.remote import file_exists, is_remote, list_remote, mask, to_url
+from halftruth.data.remote import file_exists, is_remote, list_remote, to_url
 
 TAR = (".tar",)
 PARQUET = (".parquet", ".pq")
@@ -77,7 +77,7 @@ def _expand_remote(address: str) -> list[Path]:
         return [Path(address)]
     files = [Path(name) for name in list_remote(address)]
     if not files:
-        raise DataError(f"{mask(address)}: there is no such file, and none fits such a pattern")
+        raise DataError(f"{address}: there is no such file, and none fits such a pattern")
     if "*" in address and not any(is_image_name(path.name) for path in files):
         return files
     return _choose_shards(address, files) or [Path(address)]

@@ -162,7 +162,7 @@ class Config(Settings):
         files = [("labels", self.labels), ("truth", self.truth)]
         files += [("features", path) for path in self.features]
         files += [("hints", path) for path in self.hints] + [("hint_names", self.hint_names)]
-        from halftruth.data.remote import mask
+        from halftruth.data.errors import mask
         from halftruth.data.shards import exists
 
         every = [*files, *(("images", path) for path in self.images)]

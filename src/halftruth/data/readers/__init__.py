@@ -19,7 +19,7 @@ from halftruth.data.readers.label_table import (
 from halftruth.data.readers.numpy_file import read_matrix
 from halftruth.data.readers.text_table import SUFFIXES
 from halftruth.data.readers.voc import read_voc
-from halftruth.data.remote import file_exists, is_remote, local_file, mask
+from halftruth.data.remote import file_exists, is_remote, local_file
 from halftruth.data.shards import ARROW, PARQUET, TAR, holds_shards
 from halftruth.labels import LabelMatrix
 from halftruth.reading import READING, without_defaults
@@ -92,7 +92,7 @@ def format_of(source: Path) -> str:
             "itself"
         )
     if not file_exists(source):
-        raise DataError(f"{mask(source)}: there is no such file or folder")
+        raise DataError(f"{source}: there is no such file or folder")
     if name.endswith(SUFFIXES):
         return "table"
     if name.endswith(".json"):

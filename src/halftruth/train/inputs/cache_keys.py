@@ -4,7 +4,8 @@ import hashlib
 import json
 
 from halftruth.data import ImageStore
-from halftruth.data.remote import is_remote, list_remote, mask, to_url
+from halftruth.data.errors import mask
+from halftruth.data.remote import is_remote, list_remote, to_url
 
 
 def make_cache_key(*facts: object) -> str:

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import numpy as np
 
+from halftruth.data.errors import mask
 from halftruth.data.feature_blocks import BlockSource, MatrixFile, open_blocks
 from halftruth.data.feature_columns import FeatureColumns
 from halftruth.data.features import match_rows, refuse_labels
 from halftruth.data.memory import get_free_memory
-from halftruth.data.remote import describe_file, is_remote, mask
+from halftruth.data.remote import describe_file, is_remote
 from halftruth.data.wide_matrix import MOST_FEATURES
 from halftruth.labels import LabelMatrix
 from halftruth.train.config import Config

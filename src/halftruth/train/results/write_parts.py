@@ -19,13 +19,13 @@ import numpy as np
 import pandas as pd
 
 from halftruth.data import DataError
+from halftruth.data.errors import mask
 from halftruth.data.memory import format_bytes
 from halftruth.data.remote import (
     describe_file,
     is_remote,
     list_folder,
     list_remote,
-    mask,
     open_remote,
     read_bytes,
     remove_file,
@@ -70,7 +70,7 @@ class PartsFolder:
 
     def begin(self, overwrite: bool = False) -> None:
         """Write the manifest; refuse a folder of other inputs, options or run."""
-        there, shown = list_folder(self.folder), mask(to_url(self.folder))
+        there, shown = list_folder(self.folder), to_url(self.folder)
         own = {name for name in there if name == MANIFEST or name.startswith("part-")}
         if overwrite:
             for name in own:
@@ -239,7 +239,7 @@ def follow(data: PartsFolder, missing: list[int], world: int, written: Iterator[
                 )
             if clock - news > _PATIENCE:
                 raise DataError(
-                    f"{mask(to_url(data.folder))}: no part was written for "
+                    f"{to_url(data.folder)}: no part was written for "
                     f"{describe_seconds(_PATIENCE)}, and {left:,} are missing: another process may "
                     "have ended. The same command writes only these"
                 )
