@@ -46,8 +46,8 @@ class RowParts(Generic[S]):
 def cut_rows(count: int, batch: int, most: int, least: int = 1) -> list[tuple[int, int]]:
     """Return (first, last) of each part; all but the last have full batches.
 
-    >>> cut_rows(700, 6, 131_072), len(cut_rows(1_000_000, 256, 131_072))
-    ([(0, 12), (12, 24), ..., (696, 700)], 64)
+    >>> cut_rows(20, 6, 131_072), len(cut_rows(1_000_000, 256, 131_072))
+    ([(0, 6), (6, 12), (12, 18), (18, 20)], 64)
     """
     rows = min(max(-(-count // _PARTS), least), most)
     rows = -(-rows // batch) * batch
