@@ -8,6 +8,7 @@ import time
 import numpy as np
 import pandas as pd
 import pytest
+from PIL import Image
 from real_processes import Command, ranks
 from tiny_data import IMAGES, SAME, arguments, command
 
@@ -247,3 +248,19 @@ finally:
     assert "halftruth.train.results.trained_run" in loaded
     heavy = {"ray", "fsspec", "s3fs", "halftruth.ray", "halftruth.train.results.write_parts"}
     assert not loaded & heavy
+
+
+def test_images_in_memory_are_scored_in_parts(runs, tmp_path):
+    """Files, bytes of files, and pictures; a file that cannot be read is listed."""
+    folder, data = runs
+    files = [data / "photos" / f"p{row}.png" for row in range(20)]
+    (tmp_path / "bad.png").write_bytes(b"no")
+    given = [*files[:10], *(file.read_bytes() for file in files[10:]), tmp_path / "bad.png"]
+    run = halftruth.load(folder / "images", device="cpu")
+    rows, bad = write_parts(run, tmp_path / "out", images=given)
+    assert (rows, len(bad)) == (20, 1)
+    whole = run.predict(images=files)
+    found = read_predictions(tmp_path / "out")
+    assert found["labels"].tolist() == whole["labels"].tolist()
+    pixels = [np.asarray(Image.open(file)) for file in files]
+    assert run.predict(images=pixels, top=1)["labels"].tolist() == whole["labels"].tolist()

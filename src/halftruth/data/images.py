@@ -283,7 +283,7 @@ class GivenImages(ImageStore):
             known = self._images.setdefault(name, image)
             if known is not image and (not isinstance(known, str | Path) or known != image):
                 raise DataError(f"items: two images have the name {name!r}; give each its own")
-        self.sources = []
+        self.sources, self._archives = [], {}
 
     def names(self) -> list[str]:
         return list(self._names)
