@@ -3,8 +3,8 @@
     python benchmarks/paper_figures.py docs/images/papers --data DATA --work WORK
 
 Every figure of the papers by its command, `halftruth bench paper PAPER --figure N`, in its smallest
-form, as a PNG file of at most 60 kB. Runs stay in WORK; the same command continues. Without --data:
-the figures that need none.
+form, as a PNG file of at most 60 kB; and the comparisons of all methods in benchmarks/results.
+Runs stay in WORK; the same command continues. Without --data: the figures that need none.
 """
 
 import io
@@ -16,6 +16,7 @@ from PIL import Image, ImageOps
 from common import start
 from halftruth.bench.paper_items import Item, items
 from halftruth.cli.bench_commands import app
+from halftruth.plots.bench_figures import draw_bench
 from halftruth.plots.loss_figures import draw_losses
 from halftruth.plots.style import save
 
@@ -28,6 +29,7 @@ GRADIENTS = {
         "LASD, λ₊ = 0.1, τ = 0.9": "lasd:expected_positives=1.46",
     },
 }
+RESULTS = Path(__file__).parent / "results"
 LIMIT, WIDTH, COLOURS = 60_000, 900, 64
 
 
@@ -44,6 +46,10 @@ def main(argv: list[str]) -> None:
         ready = given.data is not None and item.forms if item.needs_data else True
         if item.item.startswith("Figure") and ready and name in (given.only or name):
             write_small(draw(item, given.work / name, given.data), given.out / f"{name}.png")
+    for path in sorted(RESULTS.glob("voc-headline*.jsonl")):
+        if path.stem in (given.only or path.stem):
+            found, *_ = save(draw_bench(path), given.work / f"{path.stem}.png")
+            write_small([Image.open(found).convert("RGB")], given.out / found.name)
     for name, methods in GRADIENTS.items():
         drawing = draw_losses(methods, labels=["UNKNOWN"], show=["gradient"], name=name)
         # The numbers follow from the formulas: only the figure is kept.
@@ -57,7 +63,8 @@ def draw(item: Item, out: Path, data: Path | None) -> list[Image.Image]:
     if item.needs_data:
         words += ["--data", str(data), "--form", item.forms[0]]
     app(words, standalone_mode=False)
-    found = [Image.open(path).convert("RGB") for path in sorted(out.rglob("*.png"))]
+    paths = sorted(out.rglob("*.png"), key=lambda path: path.with_suffix(""))
+    found = [Image.open(path).convert("RGB") for path in paths]
     return [cut_photos(image) for image in found] if "examples" in item.values else found
 
 

@@ -164,3 +164,24 @@ def test_what_needs_a_package_says_how_to_install_it(code):
     code = f"{missing}    sys.modules[name] = None\n{code}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert 'pip install "halftruth[train]"' in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("method", "without"),
+    [("em", "torch._dynamo torch._inductor scipy.stats matplotlib"), ("ensemble", "torch._dynamo")],
+)
+def test_training_loads_neither_a_compiler_nor_what_it_does_not_need(method, without, tmp_path):
+    """Torch's compiler alone takes one to two seconds."""
+    rows = "\n".join(f"r{i},{i % 2},{i % 3 == 0:d}" for i in range(40))
+    (tmp_path / "y.csv").write_text(f"item,a,b\n{rows}\n")
+    values = "\n".join(f"r{i},{i % 2 + i / 50},{i % 3}" for i in range(40))
+    (tmp_path / "x.csv").write_text(f"item,f,g\n{values}\n")
+    loaded = python(f"""
+import sys, halftruth
+halftruth.fit(
+    {str(tmp_path / "y.csv")!r}, features={str(tmp_path / "x.csv")!r}, method="{method}",
+    out={str(tmp_path / "run")!r}, quiet=True, report=False,
+)
+print(*(name for name in "{without}".split() if name in sys.modules))
+""")
+    assert loaded.splitlines()[-1] == ""

@@ -41,7 +41,7 @@ def test_rows_of_weight_zero_do_no_harm(half_wrong, settings):
 
 
 def test_mlp_member_uses_weights(half_wrong, monkeypatch):
-    monkeypatch.setattr("halftruth.train.ensemble.members._MLP_STEPS", 200)
+    monkeypatch.setattr("halftruth.train.ensemble.mlp._STEPS", 200)
     x, y, weight, test, truth = half_wrong
     model = HalftruthClassifier(members=["mlp"])
     plain = model.fit(x, y).score(test, truth)

@@ -23,7 +23,7 @@ from halftruth.presence.probabilities import fit_probabilities
 from halftruth.presence.propensity import choose_rows_to_complete, find_preference
 from halftruth.presence.verification import plan_verification
 from halftruth.train.config import Config, ConfigError
-from halftruth.train.inputs.batches import make_keys
+from halftruth.train.inputs.batches import _mix_bits, make_keys
 
 LARGEST = 2**32 - 1
 SEEDS, EPOCHS = st.integers(0, LARGEST), st.integers(0, 10**6)
@@ -179,3 +179,10 @@ def test_many_rows_are_trained_with_any_seed(state):
     x = np.linspace(-1, 1, 20_000, dtype=np.float32)[:, None]
     model = HalftruthClassifier("bce", epochs=1, batch_size=5_000, random_state=state)
     assert model.fit(x, (x > 0).astype(int)).predict_proba(x[:3]).shape[0] == 3
+
+
+def test_the_bits_of_keys_are_mixed_as_published():
+    """The first numbers of SplitMix64 with seed 0 (Steele, Lea and Flood 2014)."""
+    step, bits = 0x9E3779B97F4A7C15, 2**64
+    found = [_mix_bits(k * step % bits) for k in range(3)]
+    assert found == [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from halftruth.data import DataError
-from halftruth.data.readers.text_table import ITEM_COLUMNS, index_ids, plain
+from halftruth.data.readers.text_table import ITEM_COLUMNS, index_ids, plain, require_pandas
 from halftruth.labels.checks import Array
 from halftruth.train.config import GIVEN, Config, collect
 from halftruth.train.inputs.batches import to_dense
@@ -92,6 +92,7 @@ def _as_file(values: object, name: str, folder: Path, resume: bool) -> str:
     """Return the path of a file, or write data in memory to the run folder and return its path."""
     if isinstance(values, str | Path):
         return str(values)
+    require_pandas(values)
     frame: pd.DataFrame | np.ndarray
     if isinstance(values, pd.DataFrame):
         frame = values.set_axis([str(column) for column in values.columns], axis=1)

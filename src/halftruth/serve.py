@@ -115,10 +115,13 @@ def make_app(
 
     @app.before_request
     def check_host() -> None:
-        if hosts is not None and not is_known_host(flask.request.headers.get("Host", ""), hosts):
+        named = flask.request.headers.get("Host", ""), flask.request.headers.get("Origin")
+        sites = [site.rpartition("//")[2] for site in named if site is not None]
+        if hosts is not None and not all(is_known_host(site, hosts) for site in sites):
             raise DataError(
-                "the request is for another host than this server; behind a proxy, serve the "
-                "application (halftruth.serve.make_app), which answers to all names"
+                "the request is for another host than this server, or from a page of another "
+                "site; behind a proxy, serve the application (halftruth.serve.make_app), which "
+                "answers to all names"
             )
 
     @app.get("/health")

@@ -13,14 +13,14 @@ from typer.testing import CliRunner
 
 from halftruth.audit import calibrate
 from halftruth.audit.audit_folder import DECISIONS, AuditFolder, open_audit
-from halftruth.audit.audit_state import read_audit_state
+from halftruth.audit.audit_state import AuditState, Candidates, read_audit_state
 from halftruth.audit.repair import repair
 from halftruth.audit.review_queue import Queue
 from halftruth.audit.score_sources import trained_on
 from halftruth.cli.app import app
 from halftruth.data import DataError
 from halftruth.labels import ABSENT, PRESENT, LabelMatrix
-from halftruth.presence.review_update import ReviewPosterior
+from halftruth.presence.review_update import Remaining, ReviewPosterior
 from halftruth.presence.uncertainty import Estimate
 from halftruth.report.audit_report import write_audit_report
 from halftruth.train.config import Config
@@ -299,3 +299,29 @@ def test_rows_of_an_unnamed_file_are_those_of_training_by_position(tmp_path: Pat
     assert trained_on(run, LabelMatrix(np.ones((8, 1), np.int8), ("cat",))) is None
     named = LabelMatrix(np.ones((2, 1), np.int8), ("cat",), np.array(["i0", "zz"]))
     assert not np.asarray(trained_on(run, named)).any()
+
+
+@pytest.mark.parametrize(
+    ("decided", "words"),
+    [
+        (0, "Of the first 25 labels that may be wrong, 0 to 76 % are: correct labels that the mod"),
+        (3, "Of the next 22 labels that may be wrong, 0 to 77 % are: correct labels that the mode"),
+        (20, "Of the next 5 labels that may be wrong, about 60 % are (0 to 100 %)."),
+        (25, ""),
+    ],
+)
+def test_the_share_of_wrong_labels_in_words(decided: int, words: str) -> None:
+    """Ends by hand: n · 0.56 and 90 % of chance, 1.645 √(n · 0.56 · 0.44), rounded up."""
+    codes = np.zeros(30, dtype=np.int8)
+    codes[:5] = 1
+    codes[5 : 5 + decided] = np.where(np.arange(decided) % 2, 1, -1)
+    missing = np.arange(30) < 5
+    found = cast(Candidates, SimpleNamespace(missing=missing, probability=np.full(30, 0.4)))
+    left = cast(Remaining, None)
+    ends = np.zeros(30), np.full(30, 14 / 25)
+    state = AuditState(found, codes, np.full(30, 0.6), *ends, left, left)
+    assert state.describe_wrong().startswith(words)
+    if 0 < decided < 20:
+        assert state.describe_wrong().endswith(f"20 decisions narrow this (so far: {decided}).")
+    found.missing[13:] = True
+    assert decided or "8 decisions narrow this" in state.describe_wrong()

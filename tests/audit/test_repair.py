@@ -334,3 +334,19 @@ def test_any_csv_is_written_back_byte_for_byte(rows: list, data: st.DataObject) 
         file.write(copy)
         assert CellFile(copy, ",").get(row, 1) == new
         assert CellFile(copy, ",").get(row, 0) == file.get(row, 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "record"),
+    [
+        ('a,b\n1,2\n3,"x"y\n', "record 3: a quoted cell goes on after its closing quote"),
+        ('a,b\n"1\n1",2\n3,"x\n', "record 3: a quoted cell goes on"),
+        ('"a"a,b\n', "record 1: a quoted cell goes on"),
+    ],
+)
+def test_a_cell_that_cannot_be_kept_is_named_by_its_record(
+    tmp_path: Path, text: str, record: str
+) -> None:
+    (tmp_path / "a.csv").write_text(text)
+    with pytest.raises(DataError, match=record):
+        CellFile(tmp_path / "a.csv", ",")

@@ -47,11 +47,11 @@ def test_run_then_table(command, grid, root, tmp_path):
     assert code == 0
     assert "[4/4] toy single em seed 1: test mAP" in text
     assert "| method | toy, single |" in text
-    code, text = command("table", out, "--style", "csv", "--metric", "CF1")
+    code, text = command("table", out, "--style", "latex", "--metric", "CF1")
     assert code == 0
-    assert [line.split(",")[:4] for line in text.splitlines()[1:3]] in (
-        [["em", "toy", "single", "CF1"], ["bce", "toy", "single", "CF1"]],
-        [["bce", "toy", "single", "CF1"], ["em", "toy", "single", "CF1"]],
+    assert [line.split(" &")[0] for line in text.splitlines() if line[:2] in ("em", "bc")] in (
+        ["em", "bce"],
+        ["bce", "em"],
     )
 
 
@@ -59,14 +59,17 @@ def test_options_replace_keys_of_the_grid(command, grid, root, tmp_path):
     out = tmp_path / "r.jsonl"
     code, _ = command(
         "run", grid, "--data", root, "--out", out, "--methods", "e*", "--labels", "left-40",
-        "--seeds", "3", "--trials", "2", "--epochs", "2", "--limit", "6",
+        "--seeds", "3", "--trials", "2", "--setting", "epochs=2", "--label-seeds", "7",
+        "--limit", "6",
     )  # fmt: skip
     records = [json.loads(line) for line in out.read_text().splitlines()]
     assert code == 0
     assert [record["trial"] for record in records] == [True, True, False]
-    assert {(r["method"], r["labels"], r["seed"], r["training"]["epochs"]) for r in records} == {
-        ("em", "left-40", 3, 2)
+    assert {(r["method"], r["labels"], r["seed"], r["label_seed"]) for r in records} == {
+        ("em", "left-40", 3, 7)
     }
+    assert {record["training"]["epochs"] for record in records} == {2}
+    assert {record["setup"]["epochs"] for record in records} == {2}
 
 
 @pytest.mark.parametrize(
@@ -75,6 +78,8 @@ def test_options_replace_keys_of_the_grid(command, grid, root, tmp_path):
         (["--methods", "gone"], "none matches 'gone'"),
         (["--seeds", "a"], "each a whole number from 0 to 2^32 - 1"),
         (["--labels", "half"], "is not a label setting"),
+        (["--label-seeds", "a"], "label_seed: expected"),
+        (["--setting", "epoch=3"], "training: there is no setting 'epoch'"),
         (["--data", "nowhere"], "there is no such folder"),
         (["--device", "cuda:99"], "device: cuda:99 is not available"),
     ],
@@ -91,7 +96,7 @@ def test_the_table_of_a_command_has_only_runs_of_its_own_setup(command, grid, ro
     """An earlier command with other rows or epochs wrote into the same file, with more seeds."""
     out, common = tmp_path / "r.jsonl", ("run", grid, "--data", root, "--methods", "bce")
     command(*common, "--out", out, "--limit", "6", "--seeds", "0,1,2")
-    command(*common, "--out", out, "--epochs", "3", "--seeds", "0,1,2")
+    command(*common, "--out", out, "--setting", "epochs=3", "--seeds", "0,1,2")
     _, text = command(*common, "--out", out, "--seeds", "0,1")
     _, alone = command(*common, "--out", tmp_path / "alone.jsonl", "--seeds", "0,1")
     assert len(out.read_text().splitlines()) == 8

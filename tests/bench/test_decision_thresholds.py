@@ -5,7 +5,7 @@ import pytest
 from tiny_grid import tiny_grid
 
 from halftruth.bench.run_data import BenchRows
-from halftruth.bench.training import Trained, choose_threshold, make_measure, score_cell
+from halftruth.bench.training import Trained, choose_threshold, score_cell
 from halftruth.data import Splits
 from halftruth.train.config import ConfigError
 
@@ -30,40 +30,6 @@ def test_a_method_may_have_its_own_threshold():
 def test_wrong_thresholds_are_refused(wrong):
     with pytest.raises(ConfigError, match=r'methods: em: threshold: expected "fit"'):
         tiny_grid(methods={"em": {"threshold": wrong}})
-
-
-def test_a_rule_of_decisions_instead_of_a_threshold():
-    grid = tiny_grid(methods={"bce": None, "em": {"decide": "top=1"}}, decide="recall=0.9")
-    chosen = {cell.method: cell.threshold for cell in grid.cells()}
-    assert chosen == {"bce": "recall=0.9", "em": "top=1"}
-    mixed = tiny_grid(methods={"bce": None, "em": {"threshold": 0.75}}, decide="f1")
-    assert {cell.method: cell.threshold for cell in mixed.cells()} == {"bce": "f1", "em": 0.75}
-
-
-def test_rules_change_the_predictions_and_not_the_ranking():
-    random = np.random.default_rng(0)
-    truth = np.where(random.random((200, 3)) < 0.3, 1, -1)
-    scores = 1 / (1 + np.exp(-truth - random.normal(size=truth.shape)))
-    rules = ("recall=0.95", "precision=0.95", "top=1", 0.5)
-    found = {rule: make_measure(rule, scores, truth)(scores, truth) for rule in rules}
-    assert len({round(one["mAP"], 9) for one in found.values()}) == 1
-    assert found["recall=0.95"]["OR"] > 0.9
-    assert found["precision=0.95"]["OP"] > 0.85
-    # One prediction per row.
-    assert found["top=1"]["OR"] * (truth > 0).sum() <= len(truth)
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"decide": "best"}, "decide: expected a rule such as f1"),
-        ({"decide": "f1", "threshold": 0.5}, "decide, threshold: expected one of them"),
-        ({"methods": {"em": {"decide": 3}}}, "methods: em: decide: expected a rule"),
-    ],
-)
-def test_wrong_rules_are_refused(changes, words):
-    with pytest.raises(ConfigError, match=words):
-        tiny_grid(**changes)
 
 
 def test_without_a_test_part_results_are_those_of_the_validation_part():

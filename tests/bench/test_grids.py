@@ -116,13 +116,13 @@ def test_all_mistakes_are_reported_at_once():
 
 def test_only_rows_of_auto_have_a_budget():
     rows = {"auto": None, "auto-0": {"loss": "auto", "training": {"budget": "0"}}, "em": None}
-    grid = tiny_grid(methods=rows, training={"budget": 3, "epochs": 2})
+    grid = tiny_grid(methods=rows)
     assert {cell.method: cell.training.get("budget") for cell in grid.cells()} == {
-        "auto": 3, "auto-0": "0", "em": None,
+        "auto": None, "auto-0": "0", "em": None,
     }  # fmt: skip
     with pytest.raises(ConfigError, match="methods: em: budget works only with the method auto"):
         tiny_grid(methods={"em": {"training": {"budget": 3}}})
-    with pytest.raises(ConfigError, match="no method of the grid is auto"):
+    with pytest.raises(ConfigError, match="budget belongs to the row"):
         tiny_grid(training={"budget": 3})
 
 

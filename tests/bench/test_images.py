@@ -1,12 +1,15 @@
 """Data sets of images: end to end, and as features of a frozen backbone."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from PIL import Image
 from tiny_grid import HereOnly, tiny_grid
 
-from halftruth.bench import read_results, run_grid, runner
-from halftruth.bench import run_data as frozen
+from halftruth.bench import read_results, run_data, run_grid, runner
+from halftruth.data import read_labels
+from halftruth.train.inputs.image_features import ImageFeatures
 
 SOURCE = {"reader": "table", "root": "set/labels.csv", "images": ["set/*.zip", "set/photos"]}
 MODEL = {"backbone": "test_efficientnet", "weights": "none", "image_size": 32}
@@ -77,13 +80,13 @@ def test_a_fixed_threshold_changes_thresholded_metrics_only(go):
 
 
 def test_features_of_a_frozen_backbone_are_extracted_once(go, monkeypatch):
-    seen, original = [], frozen.score_rows
+    seen, original = [], ImageFeatures.transform
 
-    def count_rows(forward, inputs, rows, *more):
-        seen.append(len(rows))
-        return original(forward, inputs, rows, *more)
+    def count_rows(network, store, names, *more):
+        seen.append(len(names))
+        return original(network, store, names, *more)
 
-    monkeypatch.setattr(frozen, "score_rows", count_rows)
+    monkeypatch.setattr(ImageFeatures, "transform", count_rows)
     grid = tiny_grid(data=source(frozen=MODEL), labels=["single", "left-40"], methods=["bce", "em"])
     records = go(grid)
     assert len(records) == 8
@@ -112,3 +115,20 @@ def test_a_limit_takes_the_first_rows_of_each_part(photo_root):
         assert (whole.observed.items[rows] == few.observed.items[kept]).all()
         assert (whole.observed.values[rows] == few.observed.values[kept]).all()
         assert (whole.truth[rows] == few.truth[kept]).all()
+
+
+def test_a_label_file_is_whole_or_not_there(photo_root, tmp_path, monkeypatch):
+    """Runs of one label sample start at the same time, and each may write and read its files."""
+
+    def half(labels, path):
+        path.write_text("image,sp")
+        raise OSError("no space left")
+
+    read = run_data.load_benchmark(source()["toy"], "single", 7, photo_root)
+    with monkeypatch.context() as broken:
+        broken.setattr(run_data, "write_labels", half)
+        with pytest.raises(OSError, match="no space"):
+            run_data.write_files(read, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    files = run_data.write_files(read, tmp_path)
+    assert len(read_labels(Path(files["truth"])).values) == len(read.truth)

@@ -45,7 +45,7 @@ def test_own_losses_and_auto_are_compared_and_drawn(on_path, root, tmp_path, mon
     tried = [r["options"]["weight"] for r in read_results(out) if r["loss"] == NAME]
     assert {0.5, 0.6} == set(tried), "the given one and a searched one"
     call = CliRunner().invoke
-    shown = call(app, ["bench", "table", str(out), "--style", "csv"])
+    shown = call(app, ["bench", "table", str(out)])
     assert NAME in shown.output
     # The results may come from somebody else, so that a figure imports nothing.
     sys.modules.pop("own_losses_for_grids")

@@ -12,7 +12,7 @@ from paper_standins import WRITERS, make_standins
 from tiny_grid import HereOnly
 from typer.testing import CliRunner
 
-from halftruth.bench import paper_items, runner
+from halftruth.bench import paper_items, run_data, runner
 from halftruth.bench.datasets import BenchmarkWarning
 from halftruth.bench.paper_items import KINDS, Item, find_item, grids, items
 from halftruth.bench.processes import Answer
@@ -146,10 +146,9 @@ def test_every_command_starts_on_a_stand_in(item, data, quick, tmp_path, monkeyp
         words += ["--out", str(tmp_path)]
     if item.kind in ("runs", "train"):
         words += [f"--setting={key}={value}" for key, value in QUICK.items()]
+        words += ["--device", "cpu"]
     if item.kind == "runs":
-        words += ["--seeds", "0", "--device", "cpu"]
-    if item.kind == "train":
-        words += ["--setting=device=cpu", "--setting=workers=0"]
+        words += ["--seeds", "0"]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         result = CliRunner().invoke(app, words)
@@ -162,21 +161,21 @@ def test_every_command_starts_on_a_stand_in(item, data, quick, tmp_path, monkeyp
         assert "mean ± standard deviation" in (tmp_path / "results.md").read_text()
 
 
+def train_here(item, data, out, settings, say=lambda text: None):
+    return paper_items.train_rows(item, data, out, settings, say=say, device="cpu")
+
+
 def test_copies_after_early_epochs_hold_the_weights_of_these_epochs(data, tmp_path):
     """Figures 6 and 9 of paper 003: predictions after the first and the third epoch."""
     item = find_item("003", "Figure", "6")
-    chosen = [recipe for recipe in item.recipes() if recipe.name.endswith("/splc")]
-    read = paper_items.read_data(data, "coco2014", "left-40")
-    settings = {**QUICK, "epochs": 3}
-    values = paper_items.run_settings(
-        chosen[0], chosen[0].settings, read, tmp_path / "labels", settings
-    )
-    values |= {"out": str(tmp_path / "splc"), "device": "cpu", "workers": 0, "ema": 0.0}
+    some = {"train": ["coco2014-left-40/splc"], "examples": {"splc": [1, 3, 9]}}
+    kept = Item(item.paper, item.item, item.title, {**item.values, **some})
+    settings = {**QUICK, "epochs": 3, "ema": 0.0}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        folders = paper_items._train(values, lambda text: None, [1, 3, 9])
-        assert [folder.name for folder in folders] == ["splc-epoch-1", "splc-epoch-3", "splc"]
-        drawing = draw_examples(folders, tmp_path / "labels")
+        (folders,) = train_here(kept, data, tmp_path, settings).values()
+        drawing = draw_examples(folders)
+    assert [folder.name for folder in folders] == ["splc-epoch-1", "splc-epoch-3", "splc"]
     one, three, end = (TrainedRun(folder).model.head.state_dict() for folder in folders)
     assert not torch.equal(one["linear.weight"], three["linear.weight"])
     assert torch.equal(three["linear.weight"], end["linear.weight"])
@@ -188,17 +187,17 @@ def test_copies_after_early_epochs_hold_the_weights_of_these_epochs(data, tmp_pa
     assert row["score"] == pytest.approx(scores.loc[row["image"], row["class"]], abs=1e-6)
     assert drawing.numbers.groupby("image")["shown"].any().all()
     # A finished run is not trained again.
-    assert paper_items._train(values, pytest.fail, [1, 3, 9]) == folders
+    (again,) = train_here(kept, data, tmp_path, settings, say=pytest.fail).values()
+    assert again == folders
 
 
 def test_the_untrained_run_of_figure_5_predicts_as_before_training(data, tmp_path):
     """Paper 002, Fig. 5: the share of missing labels that are present, before training."""
     item = find_item("002", "Figure", "5")
-    settings = {**QUICK, "device": "cpu", "workers": 0}
     kept = Item(item.paper, item.item, item.title, {**item.values, "train": ["voc2012/gr"]})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = paper_items.train_recipes(kept, data, tmp_path, settings, say=lambda text: None)
+        found = train_here(kept, data, tmp_path, QUICK)
     (folders,) = found.values()
     assert [folder.name for folder in folders] == ["gr-before-training", "gr"]
     (run,) = paper_figures._join_starts(read_runs(folders))
@@ -263,7 +262,7 @@ def test_an_item_checks_all_its_data_sets_before_it_starts(data, tmp_path, quick
         (tmp_path / name).symlink_to(data / name)
     words = ["paper", "001", "--figure", "8", "--data", str(tmp_path), "--out", str(tmp_path / "o")]
     words += [f"--setting={key}={value}" for key, value in QUICK.items()]
-    words += ["--setting=device=cpu", "--setting=workers=0"]
+    words += ["--device", "cpu"]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         refused = CliRunner().invoke(app, words)
@@ -275,6 +274,16 @@ def test_an_item_checks_all_its_data_sets_before_it_starts(data, tmp_path, quick
     assert "cocodataset.org" in text
     assert done.exit_code == 0, (done.output, done.exception)
     assert (tmp_path / "o" / "cub" / "em").exists()
+
+
+def test_the_forms_of_voc_read_the_official_files_too(data):
+    """A stranger has no labels.csv."""
+    (grid,) = grids(find_item("004", "Table", "2"), data, form="voc-few")
+    (about,) = grid.data
+    read = run_data.load_benchmark(grid.source(about), "single", 1200, data)
+    official = paper_items.read_data(data, "voc2012", "single")
+    assert read.observed.values.tolist() == official.observed.values.tolist()
+    assert read.images == official.images
 
 
 def test_every_training_item_has_a_small_form():

@@ -6,7 +6,7 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from halftruth.bench.significance import compare, sign_flips, significance_table
+from halftruth.bench.significance import compare, significance_table
 from halftruth.cli import main
 from halftruth.cli.bench_commands import app
 
@@ -22,40 +22,48 @@ def records(**values: list[float]) -> list[dict]:
     return [record(m, seed, v / 100) for m, vs in values.items() for seed, v in enumerate(vs)]
 
 
-def test_the_sign_flip_test_counts_every_pattern():
-    assert sign_flips([1.0] * 5) == 2 / 32
-    assert sign_flips([1.0, -1.0]) == 1.0
-
-
 def test_seeds_are_paired():
     """Both methods vary much by seed, their difference little: only a paired test sees it."""
     found = compare(records(a=[50, 60, 70, 80], b=[49, 59.1, 69, 78.9]))
-    (one,) = found
-    assert (one.first, one.second, one.seeds) == ("a", "b", 4)
-    assert one.difference == pytest.approx(1.0, abs=1e-9)
-    assert one.p < 0.001
+    (one,) = found.to_dict("records")
+    assert (one["better"], one["than"], one["seeds"]) == ("a", "b", 4)
+    assert one["difference"] == pytest.approx(1.0, abs=1e-9)
+    assert one["p"] < 0.001
 
 
 def test_only_seeds_of_both_methods_count():
     some = records(a=[50, 60, 70], b=[49, 59, 68])
     some.append(record("a", 9, 0.01))
-    assert compare(some)[0].seeds == 3
-    assert compare(records(a=[50], b=[40])) == []
+    assert compare(some)["seeds"].tolist() == [3]
+    assert not len(compare(records(a=[50], b=[40])))
+    assert "no two methods" in significance_table(compare([]), "mAP", 0.05)
+
+
+def test_seeds_of_one_label_sample_count_once():
+    """They share their labels: six runs of three samples are three pairs."""
+    some = [
+        record(
+            method, seed, value * (1 + 0.01 * at) + 0.001 * seed, label_seed=at, id=f"{at}{seed}"
+        )
+        for method, value in (("a", 0.5), ("b", 0.4))
+        for at in (1, 2, 3)
+        for seed in (0, 1)
+    ]
+    assert compare(some)["seeds"].tolist() == [3]
 
 
 def test_many_comparisons_are_corrected_by_holm():
     values = {"a": [3.0, 3.2, 3.1], "b": [2.0, 2.3, 2.1], "c": [1.0, 1.4, 1.1]}
-    found = {(c.first, c.second): c for c in compare(records(**values))}
-    ordered = sorted(found.values(), key=lambda c: c.p)
-    assert [c.corrected for c in ordered] == pytest.approx(
-        [ordered[0].p * 3, max(ordered[0].p * 3, ordered[1].p * 2),
-         max(ordered[0].p * 3, ordered[1].p * 2, ordered[2].p)]
-    )  # fmt: skip
+    found = compare(records(**values)).sort_values("p")
+    a, b, c = found["p"]
+    assert found["p corrected"].tolist() == pytest.approx(
+        [a * 3, max(a * 3, b * 2), max(a * 3, b * 2, c)]
+    )
 
 
 def test_complete_labels_are_no_method_and_one_method_can_be_the_reference():
     some = records(a=[3.0, 3.2], b=[2.0, 2.3], c=[1.0, 1.4], complete=[9.0, 9.1])
-    assert {c.first for c in compare(some)} == {"a", "b"}
+    assert set(compare(some)["better"]) == {"a", "b"}
     assert len(compare(some, against="c")) == 2
     with pytest.raises(ValueError, match="there are no runs of 'x'"):
         compare(some, against="x")
@@ -63,7 +71,7 @@ def test_complete_labels_are_no_method_and_one_method_can_be_the_reference():
 
 def test_the_table_marks_what_is_significant():
     found = compare(records(a=[50, 60, 70, 80], b=[49, 59.1, 69, 78.9], c=[10, 99, 20, 30]))
-    text = significance_table(found, "mAP", "t", 0.05)
+    text = significance_table(found, "mAP", 0.05)
     assert "| toy, single | `a` | `b` | +1.00 | 4 |" in text
     assert text.count("**") == 2
     assert "corrected by Holm" in text
@@ -78,13 +86,13 @@ def results(tmp_path):
 
 
 def test_the_command_adds_the_comparisons(results):
-    shown = CliRunner().invoke(app, ["table", results, "--test", "sign-flip"]).output
-    assert "exact paired sign-flip test" in shown
-    assert "0.2500" in shown
+    shown = CliRunner().invoke(app, ["table", results, "--test"]).output
+    assert "Student's paired t test" in shown
+    assert "| 0.0377 |" in shown
 
 
 @pytest.mark.parametrize(
-    "words", [["--test", "x"], ["--against", "a"], ["--test", "t", "--against", "nobody"]]
+    "words", [["--test", "x"], ["--against", "a"], ["--test", "--against", "nobody"]]
 )
 def test_wrong_options_end_with_2(results, words, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["halftruth", "bench", "table", results, *words])

@@ -1,6 +1,7 @@
 """`--decide` and `--raw` on the command line: train, predict, evaluate."""
 
 import json
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -9,6 +10,7 @@ from typer.testing import CliRunner
 
 import halftruth
 from halftruth.cli.app import app
+from halftruth.data import read_labels
 
 NAMES = ["cat", "dog", "frog", "yeti"]
 
@@ -185,6 +187,52 @@ def test_decide_equals_predict_with_the_same_rule_and_level(data, tmp_path, chan
     assert found[NAMES].to_numpy() == pytest.approx(expected[NAMES].to_numpy(), abs=2e-5)
 
 
+OTHERS = {
+    "another order of rows": (lambda table: table.assign(item=table["item"][::-1].to_numpy()),
+                              "the rows are in another order than the labels"),
+    "swapped classes": (lambda table: table.rename(columns={"cat": "dog", "dog": "cat"}),
+                        "another class order: that of 'dog' fits the labels of 'cat'"),
+    "inverted": (lambda table: table.assign(**{name: 1 - table[name] for name in NAMES}),
+                 "lower scores for them than the others: 'cat', 'dog', 'frog'"),
+    "itself": (lambda table: table, None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("change", OTHERS)
+def test_complete_labels_that_do_not_suit_the_scores_are_questioned(data, tmp_path, change):
+    make, words = OTHERS[change]
+    make(pd.read_csv(data / "truth.csv")).sort_values("item").to_csv(
+        tmp_path / "t.csv", index=False
+    )
+    x = pd.DataFrame(np.load(data / "x.npy"), columns=["0", "1", "2", "3"])
+    x.assign(item=[f"row{k}" for k in range(len(x))]).to_csv(tmp_path / "x.csv", index=False)
+    run, p = tmp_path / "run", (tmp_path / "t.csv", "--zero", "absent", "--features")
+    train = ("train", data / "labels.csv", "--features", tmp_path / "x.csv", "--method", "bce")
+    code, text = command(*train, "--epochs", 5, "--head-lr", 0.05, "--device", "cpu", "--out", run)
+    assert code == 0, text
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        code, text = command("evaluate", run, *p, tmp_path / "x.csv")
+    assert code == 0, text
+    asked = [str(one.message) for one in caught]
+    assert any((words or "order") in one for one in asked) is (words is not None), asked
+
+
+def test_predictions_are_no_labels(data, tmp_path):
+    predict(data, tmp_path)
+    notes = read_labels(tmp_path / "p.csv").notes
+    assert notes[0].startswith("warning: this is a table of halftruth predict, whose labels are")
+
+
+def test_decide_reads_what_a_spreadsheet_writes(data, tmp_path):
+    table, _ = predict(data, tmp_path)
+    table.to_csv(tmp_path / "p.csv", index=False, sep=";")
+    out = ("--run", data / "run", "--out", tmp_path / "new.csv")
+    code, text = command("decide", tmp_path / "p.csv", *out)
+    assert code == 0, text
+    assert pd.read_csv(tmp_path / "new.csv").fillna("")["labels"].tolist() == [*table["labels"]]
+
+
 def test_probabilities_agree_with_the_level(data, tmp_path):
     run = halftruth.load(data / "run")
     moved = run.at_level(1.9, ["dog=0.6"])
@@ -194,30 +242,66 @@ def test_probabilities_agree_with_the_level(data, tmp_path):
     assert run.curves is not moved.curves
 
 
+def blank(table):
+    table.loc[3, NAMES[0]] = np.nan
+    return table
+
+
+def state(basis):
+    return lambda table: table.assign(basis=basis)
+
+
+# The options of predict, a change of its table, the options of decide, words of the message.
 MISTAKES = {
-    "a level below what is shown": (["--labels-per-row", "0.1"], "expected at least"),
-    "an unknown class": (["--prevalence", "cow=0.1"], "'cow'"),
-    "a wrong rule": (["--rule", "best"], "expected one of f1"),
-    "a table without labels": (["LABELS"], "none for 'labels'"),
-    "a missing probability": (["BLANK"], "expected a probability of every class in every row"),
+    "a level below what is shown": ([], None, ["--labels-per-row", 0.1], "expected at least"),
+    "an unknown class": ([], None, ["--prevalence", "cow=0.1"], "'cow'"),
+    "a wrong rule": ([], None, ["--rule", "best"], "expected one of f1"),
+    "more than all classes": ([], None, ["--rule", "top=5"], "top needs at most 4, the number of"),
+    "no table of predict": ([], lambda table: table[NAMES], [], "none for 'labels', 'basis'"),
+    "a missing probability": ([], blank, [], "expected a probability of every class in every row"),
+    "raw scores": (["--raw"], None, [], "not probabilities; predict again without --raw"),
+    "another level": (["--labels-per-row", 1.9], None, [], "give the same level (--labels-per-row"),
+    "two levels": (
+        ["--labels-per-row", 1.9],
+        None,
+        ["--labels-per-row", 1.7],
+        "give the same leve",
+    ),
+    "another share": (["--prevalence", "dog=0.6"], None, [], "give the same level"),
+    "another run": (
+        [],
+        state("run 12345678"),
+        [],
+        "a table of another run, or the run has changed",
+    ),
+    "two tables": ([], lambda t: pd.concat([t, state("run 1")(t)]), [], "several tables in one"),
 }
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_mistakes_of_decide(data, tmp_path, mistake):
-    words, message = MISTAKES[mistake]
+    before, change, words, message = MISTAKES[mistake]
     table = tmp_path / "p.csv"
-    command("predict", data / "run", data / "x.npy", "--out", table)
-    given = [data / "labels.csv"] if words == ["LABELS"] else [table, *words]
-    if words == ["BLANK"]:
-        found = pd.read_csv(table)
-        found.loc[3, NAMES[0]] = np.nan
-        found.to_csv(table, index=False)
-        given = [table]
-    code, text = command("decide", *given, "--run", data / "run", "--out", tmp_path / "new.csv")
+    command("predict", data / "run", data / "x.npy", "--out", table, *before)
+    if change is not None:
+        change(pd.read_csv(table)).to_csv(table, index=False)
+    out = ("--run", data / "run", "--out", tmp_path / "new.csv")
+    code, text = command("decide", table, *out, *words)
     assert code != 0
     assert message in text
     assert not (tmp_path / "new.csv").exists()
+
+
+def test_a_table_that_is_decided_at_a_level_is_decided_again_at_it(data, tmp_path):
+    table, level = tmp_path / "p.csv", ("--labels-per-row", 1.9)
+    command("predict", data / "run", data / "x.npy", "--out", table)
+    for out in ("once.csv", "twice.csv"):
+        code, text = command("decide", table, "--run", data / "run", "-o", tmp_path / out, *level)
+        assert code == 0, text
+        table = tmp_path / out
+    once, twice = (pd.read_csv(tmp_path / name) for name in ("once.csv", "twice.csv"))
+    assert set(once["basis"].str.partition(", ")[2]) == {"labels_per_row=1.9"}
+    pd.testing.assert_frame_equal(once, twice)
 
 
 @pytest.mark.parametrize("name", ["predict", "evaluate"])

@@ -48,7 +48,7 @@ REFUSED = {
     "plot data: read": ("counts.csv --overwrite --out .", "counts.csv", READ),
 }
 # Commands that continue what is in --out, or that write figures as the others do.
-OTHERS = {"bench paper", "plot run", "plot tune", "plot bench"}
+OTHERS = {"bench paper", "plot run", "plot bench"}
 
 
 @pytest.fixture

@@ -54,10 +54,6 @@ def halftruth(monkeypatch, capsys, tmp_path):
         (("demo", "-o", "d", "--seed", "-1"), "--seed: expected a whole number from 0 to"),
         (("audit", *FEATURES[1:], "--seed", "-1"), "--seed: expected a whole number from 0 to"),
         (
-            ("plot", "data", "labels.csv", "--hide", "single", "--seed", "-1"),
-            "--seed: expected a whole number from 0 to",
-        ),
-        (
             (*FEATURES, "--method", "em", "--lr", "0.5"),
             "--text with an --encoder and --tune; set --head-lr",
         ),

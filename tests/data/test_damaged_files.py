@@ -96,12 +96,13 @@ def damage(folder, name, write, how):
 def check_refused(read, path):
     """Return what was read; None where reading fails, in a short message with the file name."""
     found, message = None, path.name
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
         try:
             found = read(path)
         except DataError as error:
             message = str(error)
+    assert not [one for one in caught if one.category is ResourceWarning]
     assert path.name in message
     assert len(message) < 1_000
     return found

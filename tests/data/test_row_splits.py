@@ -75,7 +75,7 @@ def test_groups_across_a_given_split_are_refused():
         ({"n": 2, "val": 0.1}, "cannot be split"),
         ({"n": 3, "groups": np.array(["a", "a", "a"])}, "3 rows in 1 groups cannot be split"),
         ({"n": 3, "groups": np.array(["a", "b"])}, "one entry per row"),
-        ({"n": 2, "groups": np.array(["a", " "])}, r"1 rows have no group \(the first: 1\)"),
+        ({"n": 2, "groups": np.array(["a", " "])}, r"1 rows have no group \(the first: row 2\)"),
     ],
 )
 def test_impossible_splits_are_refused(arguments, message):

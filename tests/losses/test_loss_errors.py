@@ -74,12 +74,20 @@ def test_a_wrong_number_of_views_is_refused():
 @pytest.mark.parametrize("kind", [torch.int64, torch.bool, torch.complex64], ids=str)
 def test_logits_that_are_not_floats_are_refused(name, kind):
     _, labels = mixed()
-    with pytest.raises(TypeError, match=f"expected floating-point logits, got {kind}"):
+    with pytest.raises(TypeError, match=f"expected a tensor of floating-point logits, got {kind}"):
         fresh(name, labels)(torch.zeros(7, 5, dtype=kind), labels)
 
 
+@pytest.mark.parametrize(
+    "change", [lambda one: one.to("meta"), lambda one: one.to_sparse()], ids=["meta", "sparse"]
+)
+def test_labels_without_values_here_are_refused(change):
+    with pytest.raises(TypeError, match="expected a dense tensor of labels, got torch"):
+        losses.create("bce")(torch.zeros(2, 2), change(torch.ones(2, 2)))
+
+
 def test_logits_that_are_not_a_tensor_are_refused():
-    with pytest.raises(TypeError, match="expected floating-point logits, got list"):
+    with pytest.raises(TypeError, match="expected a tensor of floating-point logits, got list"):
         losses.create("bce")([[0.5]], torch.zeros(1, 1))
 
 

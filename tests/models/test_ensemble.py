@@ -18,7 +18,7 @@ def fitted():
     x = 40 + 3 * random.normal(size=(ROWS, FEATURES))
     labels = ((x[:, :CLASSES] > 40) & (random.random((ROWS, CLASSES)) < 0.6)).astype(np.int8)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("halftruth.train.ensemble.members._MLP_STEPS", 20)
+        patch.setattr("halftruth.train.ensemble.mlp._STEPS", 20)
         patch.setattr("halftruth.train.ensemble.fit_ensemble.LEAST_WEIGHT", 0.0)
         return fit_ensemble(x, labels, members=MEMBERS), torch.from_numpy(x).float()
 

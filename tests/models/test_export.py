@@ -128,7 +128,7 @@ def estimator(features):
     labels = pd.DataFrame(given, columns=NAMES)
     members = ["linear", "mlp", "forest", "neighbours"]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("halftruth.train.ensemble.members._MLP_STEPS", 20)
+        patch.setattr("halftruth.train.ensemble.mlp._STEPS", 20)
         return HalftruthClassifier(members=members, decide="recall=0.9").fit(features, labels)
 
 

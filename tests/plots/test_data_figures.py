@@ -13,7 +13,7 @@ from halftruth.plots.label_figures import (
     draw_co_occurrence,
     draw_data,
     draw_positives,
-    read_hidden,
+    read_with_truth,
 )
 
 
@@ -87,25 +87,10 @@ def file(tmp_path):
     return path
 
 
-def test_hidden_labels_repeat_with_the_seed(file):
-    observed, truth = read_hidden(file, {}, setting="single")
-    assert (observed.values == 1).sum(axis=1).tolist() == [1, 1, 1, 1, 0, 1]
-    assert (truth == 1).sum() == 8
-    again, _ = read_hidden(file, {}, setting="single")
-    assert np.array_equal(observed.values, again.values)
-
-
 def test_complete_labels_of_a_second_file_are_matched_by_item_and_class(file, tmp_path):
     table = pd.read_csv(file)
     table["dog"] = 1
     table[::-1][["image", "cow", "dog", "cat"]].to_csv(tmp_path / "truth.csv", index=False)
-    observed, truth = read_hidden(file, {}, tmp_path / "truth.csv")
+    observed, truth = read_with_truth(file, {}, tmp_path / "truth.csv", {})
     assert truth[:, observed.classes.index("dog")].tolist() == [1] * 6
     assert truth[:, observed.classes.index("cow")].tolist() == [1, -1, -1, -1, -1, -1]
-
-
-def test_complete_labels_and_hiding_exclude_each_other(file):
-    with pytest.raises(DataError, match="not both"):
-        read_hidden(file, {}, file, setting="single")
-    with pytest.raises(DataError, match="is not a label setting"):
-        read_hidden(file, {}, setting="singel")

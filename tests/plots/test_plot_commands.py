@@ -1,7 +1,6 @@
 """`halftruth plot ...` on the command line: files written, mistakes answered in one line."""
 
 import sys
-from importlib.util import find_spec
 
 import numpy as np
 import pandas as pd
@@ -61,16 +60,10 @@ def test_without_out_svg_and_png_are_written(command, tmp_path):
         (["losses", "las:lam=1e-2,"], "expected name:key=value"),
         (["losses", "hill", "-o", "file/losses"], "is a file; expected a folder"),
         (["surface", "any-class", "-o", "file"], "is a file; expected a folder"),
-        (["data", "labels.csv", "--seed", "3"], "--seed has no effect without --hide"),
         (["data", "labels.csv", "--read-truth", "zero=absent"], "has no effect without --truth"),
         (["surface", "any-clas"], "did you mean 'any-class'"),
         (["run", "nowhere"], "holds no run"),
         (["data", "nowhere.csv"], "nowhere.csv"),
-        pytest.param(
-            ["tune", "nowhere"],
-            "there is no study here",
-            marks=pytest.mark.skipif(not find_spec("optuna"), reason="needs optuna"),
-        ),
         (["bench", "nowhere.jsonl"], "there is no such results file"),
     ],
 )
@@ -98,7 +91,10 @@ def test_run_figures_go_to_the_run_folder_and_left_out_ones_are_listed(command, 
 def test_data_with_hidden_labels(command, tmp_path):
     table = {"image": ["a", "b", "c", "d"], "cat": [1, 0, 1, 1], "dog": [1, 1, 0, 1]}
     pd.DataFrame(table).to_csv(tmp_path / "labels.csv", index=False)
-    code, _ = command("data", "labels.csv", "--hide", "single", "-o", "figures")
+    pd.DataFrame({"image": ["a", "b", "c", "d"], "cat": [1, 0, 1, 0], "dog": [0, 1, 0, 1]}).to_csv(
+        tmp_path / "shown.csv", index=False
+    )
+    code, _ = command("data", "shown.csv", "--truth", "labels.csv", "-o", "figures")
     assert code == 0
     counts = pd.read_csv(tmp_path / "figures" / "counts.csv").set_index("class")
     assert (counts["labelled"] + counts["hidden"]).to_dict() == {"cat": 3, "dog": 3}

@@ -84,7 +84,9 @@ def test_top_takes_the_best_classes_that_may_be_predicted():
     found = decide(p, np.array([1, 0, 5, 5]), "top=2")
     assert found.predicted.tolist() == [True, False, True, True]
     assert found(p).astype(int).tolist() == [[0, 0, 1, 1], [1, 0, 1, 0], [1, 0, 1, 0]]
-    assert decide(p, SHOWN, "top=9")(p).all()
+    assert decide(p, SHOWN, "top=4")(p).all()
+    with pytest.raises(ValueError, match="top needs at most 4, the number of classes, got 5"):
+        decide(p, SHOWN, "top=5")
 
 
 def test_a_fixed_threshold_is_the_same_for_all_classes(rows):
@@ -299,3 +301,8 @@ def test_expected_precision_and_recall_contain_the_truth(seed, setting):
     assert "nothing is predicted. To know more: --labels-per-row" in (
         expect(nothing, p, fitted).describe()
     )
+
+
+def test_as_many_rows_are_predicted_as_are_expected():
+    p = np.array([[0.9], [0.6], [0.4], [0.1]])
+    assert decide(p, np.array([5]), "count")(p).ravel().tolist() == [True, True, False, False]

@@ -17,6 +17,7 @@ from halftruth.presence import (
     fit_decisions,
     fit_probabilities,
     measure_ranking,
+    question_order,
 )
 from halftruth.presence.solvers import sigmoid
 from halftruth.train.results.evaluate import evaluate
@@ -149,3 +150,35 @@ def test_scores_that_do_not_rank_keep_the_share_of_known_labels(seed, spread):
     labels = np.where(np.arange(48)[:, None] % 7 == 0, 1, -1) * np.ones((1, 3), np.int8)
     fitted = fit_probabilities(labels.astype(np.int8), z)
     assert fitted(z).mean(axis=0) == pytest.approx((labels > 0).mean(axis=0), rel=0.1)
+
+
+SHOWN = np.random.default_rng(3).random((400, 4)) < 0.3
+SCORES = 0.2 + 0.5 * SHOWN + 0.1 * np.random.default_rng(4).random((400, 4))
+
+
+@pytest.mark.parametrize(
+    ("scores", "named", "words"),
+    [
+        (SCORES, True, []),
+        (
+            SCORES[:, [1, 0, 2, 3]],
+            True,
+            ["another class order: that of 'b' fits the labels of 'a'"],
+        ),
+        (
+            SCORES[:, [1, 2, 0, 3]],
+            False,
+            ["another class order: that of 'c' fits the labels of 'a'"],
+        ),
+        # Names are right more often than not: only two that are exchanged are asked about.
+        (SCORES[:, [1, 2, 0, 3]], True, []),
+        (SCORES * [1, 1, 1, -1], True, ["lower scores for them than the others: 'd'; are scores"]),
+        (SHOWN * 1.0, True, ["all scores are 0 or 1, as labels and decisions are"]),
+        (SCORES[::-1], True, []),
+        (SCORES * 0, True, ["all scores are 0 or 1"]),
+    ],
+)
+def test_the_order_and_the_direction_of_classes_are_questioned(scores, named, words):
+    asked = question_order(SHOWN.astype(np.int8), scores, "abcd", named)
+    assert len(asked) == len(words), asked
+    assert all(one in text for one, text in zip(words, asked, strict=True)), asked

@@ -287,12 +287,20 @@ def service(runs):
 
 
 @pytest.mark.parametrize(
-    ("host", "code"),
-    [("localhost", b"200"), ("127.0.0.1:80", b"200"), ("[::1]:80", b"200"), ("evil.org", b"400")],
+    ("lines", "code"),
+    [
+        ([b"Host: localhost"], b"200"),
+        ([b"Host: 127.0.0.1:80"], b"200"),
+        ([b"Host: [::1]:80"], b"200"),
+        ([b"Host: evil.org"], b"400"),
+        ([b"Host: localhost", b"Origin: http://localhost:3000"], b"200"),
+        ([b"Host: localhost", b"Origin: http://evil.org"], b"400"),
+        ([b"Host: localhost", b"Origin: null"], b"400"),
+    ],
 )
-def test_another_host_is_refused(service, host, code):
-    """A page of a foreign site reaches a local server by a name of that site."""
-    assert send(service, b"GET / HTTP/1.1", b"Host: " + host.encode()).split()[1] == code
+def test_another_host_is_refused(service, lines, code):
+    """A page of a foreign site reaches a local server by a name of that site, or by its own."""
+    assert send(service, b"GET / HTTP/1.1", *lines).split()[1] == code
 
 
 def test_a_body_without_an_end_is_refused(service):

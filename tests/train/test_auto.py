@@ -2,6 +2,8 @@
 
 import dataclasses
 import math
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +20,7 @@ from halftruth.train.auto.resolve import (
 )
 from halftruth.train.config import Config, ConfigError, load_settings, override
 from halftruth.train.devices import OneProcess
-from halftruth.train.plans import network, plan
+from halftruth.train.plans import choose, network, plan
 from halftruth.train.results.trained_run import TrainedRun
 from halftruth.train.settings import parse_budget
 from halftruth.train.step import compute_ridge_decay
@@ -361,3 +363,55 @@ def test_quality_fast_keeps_the_backbone_and_fits_the_fast_members(on_images, tm
 def test_a_quality_without_effect_is_an_error(settings, words):
     with pytest.raises(ConfigError, match=words):
         Config.of({"labels": "l.csv", "images": "photos", **settings})
+
+
+@pytest.mark.parametrize(
+    ("count", "groups", "sizes"),
+    [
+        (2499, None, [500, 500]),
+        (2500, None, [500]),
+        (1000, 3, [333, 334, 333]),
+        (1000, 2, [500, 500]),
+        (1000, 50, [200, 200, 200]),
+        (2500, 50, [500]),
+    ],
+)
+def test_the_rows_that_are_held_out(count, groups, sizes):
+    """2,500 rows to compare settings by, in fifths; fewer groups make larger parts."""
+    inside = None if groups is None else np.arange(count) % groups
+    held = hold_out_rows(np.arange(count), 0, inside)
+    assert sorted(map(len, held)) == sorted(sizes)
+    if inside is not None:
+        for part in held:
+            assert not np.isin(inside[part], np.delete(inside, part)).any()
+
+
+@pytest.mark.parametrize(
+    ("tune", "shown", "soft", "bias", "expected"),
+    [
+        ("head-first", 1, False, True, True),
+        ("head-first", 1, False, False, False),
+        ("head-first", 1, False, None, False),
+        ("head-first", 2, False, True, False),
+        ("head-first", 1, True, True, False),
+        ("head", 1, False, True, False),
+        ("all", 1, False, True, False),
+    ],
+)
+def test_images_with_one_biased_label_each_get_an_ensemble(
+    monkeypatch, tune, shown, soft, bias, expected
+):
+    labels = np.zeros((30, 3), np.int8)
+    labels[:, :shown] = 1
+    given = SimpleNamespace(values=labels, soft=labels * 1.0 if soft else None)
+    rows, said = np.arange(20), []
+    work: Any = SimpleNamespace(
+        config=Config(labels="l.csv", images=["photos"], tune=tune),
+        task=SimpleNamespace(labels=given, splits=SimpleNamespace(train=rows)),
+        model=None, inputs=None, logger=SimpleNamespace(log=said.append),
+        extract_features=lambda model, inputs: torch.randn(30, 2),
+    )  # fmt: skip
+    found = None if bias is None else SimpleNamespace(found=bias)
+    monkeypatch.setattr(choose, "find_frequency_bias", lambda x, y, seed: found)
+    assert choose._names_frequent_first(work) is expected
+    assert len(said) == expected

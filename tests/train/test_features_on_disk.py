@@ -9,6 +9,7 @@ import pytest
 import halftruth
 from halftruth.data import DataError, feature_blocks, read_labels
 from halftruth.data.feature_blocks import ArrowShards, open_blocks
+from halftruth.data.wide_matrix import MOST_FEATURES
 from halftruth.train.config import Config
 from halftruth.train.inputs import features_on_disk
 from halftruth.train.inputs.feature_encoder import FeatureEncoder
@@ -190,3 +191,23 @@ def test_an_unknown_column_is_refused(data):
 def test_no_cache_is_for_images(data, tmp_path):
     with pytest.raises(ValueError, match="cache: none is for `images`"):
         halftruth.fit(data / "labels.csv", features=data / "wide.npy", cache="none", **SHORT)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "cache", "free", "expected"),
+    [
+        ("x.npy", None, "memory", 0, False),
+        ("x.npy", None, "disk", 1e9, True),
+        # 9 x 2 float64 become float32; more than a quarter of the free memory is too much.
+        ("x.npy", None, "auto", 4 * 72 - 1, True),
+        ("x.npy", None, "auto", 4 * 72, False),
+        # A text of any length becomes a row of MOST_FEATURES float32.
+        ("x.npy", "text", "auto", 4 * (72 + 4 * 9 * MOST_FEATURES) - 1, True),
+        ("x.npy", "text", "auto", 4 * (72 + 4 * 9 * MOST_FEATURES), False),
+    ],
+)
+def test_what_belongs_on_disk(tmp_path, monkeypatch, name, text, cache, free, expected):
+    np.save(tmp_path / name, np.zeros((9, 2)))
+    monkeypatch.setattr(features_on_disk, "get_free_memory", lambda: float(free))
+    config = Config(features=str(tmp_path / name), text=text, cache=cache)
+    assert belongs_on_disk(config, 9) is expected

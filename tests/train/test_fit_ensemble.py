@@ -148,7 +148,7 @@ def test_missing_values_take_the_mean_of_their_column():
 
 @pytest.mark.parametrize("name", MEMBERS)
 def test_every_member_can_be_fitted_alone(name, monkeypatch):
-    monkeypatch.setattr(members, "_MLP_STEPS", 50)
+    monkeypatch.setattr("halftruth.train.ensemble.mlp._STEPS", 50)
     x, truth = make_data(80)
     found = fit_ensemble(x, single_positive(truth, seed=0), members=[name])
     assert found.table[0].weight == 1
@@ -215,3 +215,24 @@ def test_a_stopped_run_fits_only_the_members_that_are_missing(tmp_path, monkeypa
     assert all(torch.equal(one["model"][name], other["model"][name]) for name in one["model"])
     assert not (tmp_path / "half" / "members").exists()
     assert "was fitted before" not in run("other", "m.csv", resume=True)
+
+
+def test_what_members_without_weights_per_label_learn():
+    labels, nan = torch.tensor([[1, 0, -1]]), float("nan")
+    for soft, found in (
+        (None, ([[1.0, 0.0, 0.0]], [[0.0, 1.0, 0.0]])),
+        (torch.tensor([[0.25, nan, 0.75]]), ([[0.25, 0.0, 0.75]], [[0.0, 1.0, 0.0]])),
+    ):
+        assert [one.tolist() for one in members.get_targets(labels, soft)] == [*found]
+    weights = torch.tensor([[2.0, 0.0, 4.0], [0.0, 0.0, 0.0], [1.0, 1.0, 4.0], [5.0, 0.0, 0.0]])
+    assert members.average_weights(weights).tolist() == [3.0, 0.0, 2.0, 5.0]
+
+
+@pytest.mark.parametrize(("least", "has"), [(60, True), (61, False)])
+def test_an_mlp_needs_enough_rows(least, has, monkeypatch):
+    monkeypatch.setattr("halftruth.train.ensemble.fit_ensemble.MLP_ROWS", least)
+    monkeypatch.setattr(members, "_MLP_STEPS", 5)
+    x, truth = make_data(60)
+    found = fit_ensemble(x, single_positive(truth, seed=0))
+    assert ("mlp" in [one.name for one in found.table]) is has
+    assert found.rows.tolist() == [*range(60)]

@@ -48,7 +48,7 @@ def test_arrays_have_numbered_classes_and_may_be_sparse(frames, tmp_path):
     thin = sparse.csr_array(x)
     halftruth.fit(y == 1, features=thin, truth=y, out=tmp_path / "sparse", **SETTINGS)
     table = halftruth.load(tmp_path / "dense", device="cpu").predict(x[:2])
-    assert table.columns.tolist() == ["item", "labels", "class0", "class1", "class2"]
+    assert table.columns.tolist() == ["item", "labels", "class0", "class1", "class2", "basis"]
 
 
 def test_options_of_reading_apply_to_dataframes(frames, tmp_path):

@@ -172,7 +172,7 @@ def test_run_predicts_the_common_class_of_a_group(run, data):
 
 def test_predictions_are_a_table_of_all_classes(run, data, tmp_path):
     table = run.predict(data[0][:50])
-    assert list(table) == ["item", "labels", *run.classes]
+    assert list(table) == ["item", "labels", *run.classes, "basis"]
     # On CUDA, sums of float32 may differ in their last digit from call to call.
     expected = run.score(data[0][:50]).probabilities
     np.testing.assert_allclose(table[list(run.classes)], expected, rtol=1e-6)
@@ -260,12 +260,12 @@ def test_few_classes_can_be_fitted_by_the_plan_of_many(data, tmp_path):
     )
     assert result.method == "many-classes"
     run = halftruth.load(tmp_path / "run")
-    assert run.predict(x[:2]).shape == (2, 22)
+    assert run.predict(x[:2]).shape == (2, 23)
     table, best = run.predict(x[:2]), run.predict(x[:2], top=2)
     for row in range(2):
         names = best["top"][row].split("|")
         assert names == list(table.loc[row, list(run.classes)].astype(float).nlargest(2).index)
-    with pytest.raises(DataError, match=r"top \(--top\): expected at least 1, got 0"):
+    with pytest.raises(DataError, match=r"top \(--top\): expected 1 to 20 .the classes., got 0"):
         run.predict(x[:2], top=0)
     assert HalftruthClassifier("many-classes").fit(x, y).plan_["method"] == "many-classes"
 

@@ -121,6 +121,14 @@ def test_a_run_with_changed_features_is_not_resumed(finished, data, tmp_path):
         fit(**settings, out=folder, resume=True, quiet=True)
 
 
+def test_the_best_weights_of_another_run_are_not_used(finished, on_features, tmp_path):
+    folder, settings = shutil.copytree(finished[0], tmp_path / "run"), finished[1]
+    fit(**{**settings, "seed": 7}, out=tmp_path / "other", quiet=True)
+    shutil.copy(tmp_path / "other" / "best.safetensors", folder)
+    with pytest.raises(CheckpointError, match=r"best\.safetensors belongs to another run"):
+        fit(**settings, out=folder, resume=True, quiet=True)
+
+
 def test_the_best_epoch_is_the_same_number_in_all_outputs(on_features, tmp_path, capsys):
     result = fit(**{**on_features, "epochs": 6, "head_lr": 0.3}, out=tmp_path / "run")
     log = capsys.readouterr().err

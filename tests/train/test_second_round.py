@@ -6,6 +6,7 @@ import torch
 
 from halftruth.labels import single_positive
 from halftruth.metrics import mean_average_precision, mean_roc_auc
+from halftruth.presence.probabilities import fit_probabilities
 from halftruth.train.ensemble import self_training
 from halftruth.train.ensemble.fit_ensemble import fit_ensemble
 from halftruth.train.ensemble.label_dependence import fit_links, hold_out_links
@@ -108,3 +109,11 @@ def test_out_of_bag_scores_of_a_forest_do_not_know_the_label_of_their_own_row():
     scores = fits.fit("forest", lambda text: None)[0].scores
     # Features say nothing, so that rows with a label score as the others do; they were lower.
     assert 0.4 < mean_roc_auc(scores, labels) < 0.6
+
+
+def test_estimates_are_half_of_what_the_model_of_labelling_says():
+    _, logits, shown = make_labels()
+    shown[::9] *= -1
+    p = fit_probabilities(shown, logits).infer(shown, logits).middle
+    expected = np.where(shown == 0, 0.5 * p, shown == 1)
+    np.testing.assert_allclose(impute_unknown_labels(shown, logits), expected, rtol=1e-6)

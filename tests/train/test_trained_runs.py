@@ -1,7 +1,9 @@
 """Predict, evaluate and load need the run folder only."""
 
+import io
 import json
 import shutil
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -106,7 +108,7 @@ def test_predictions_use_the_fitted_thresholds(images_run, data, tmp_path, endin
     line = ("predict", images_run, "--images", data / "photos", "--out", out, "--device", "cpu")
     assert command(*line) == 0
     table = pd.read_csv(out) if ending == "csv" else pd.read_parquet(out)
-    assert list(table.columns) == ["item", "labels", *CLASSES]
+    assert list(table.columns) == ["item", "labels", *CLASSES, "basis"]
     assert sorted(table["item"]) == sorted(f"p{row}.png" for row in range(44))
     thresholds = outcome(images_run)["thresholds"]
     for _, row in table.iterrows():
@@ -221,9 +223,9 @@ def test_predict_takes_files_images_and_arrays(images_run, data, give, names):
     whole = run.predict(data / "photos").set_index("item")
     found = run.predict(give(data))
     assert [name.removeprefix(f"{data}/") for name in found["item"]] == names
-    expected = whole.loc[["p1.png"]].to_numpy()
+    expected = whole.loc[["p1.png"], list(CLASSES)].to_numpy(dtype=float)
     np.testing.assert_allclose(
-        found[list(CLASSES)].to_numpy()[:1].astype(float), expected[:, 1:].astype(float), atol=1e-5
+        found[list(CLASSES)].to_numpy()[:1].astype(float), expected, atol=1e-5
     )
 
 
@@ -345,6 +347,42 @@ def test_wrong_values_in_a_result_file_are_one_sentence(copied_run, data, change
     write_manifest(copied_run)
     with pytest.raises(CheckpointError, match=r"result\.json is damaged.*train again"):
         halftruth.predict(copied_run, data / "features.npy")
+
+
+def pack(**arrays):
+    file = io.BytesIO()
+    np.savez(file, **arrays)
+    return file.getvalue()
+
+
+ROWS = {"rows": np.arange(4), "items": np.array(list("abcd"))}
+ROWS |= {"labels": np.ones((4, 3), np.int8), "logits": np.ones((4, 3))}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"PK\x03\x04" + bytes(99),
+        pack(**ROWS)[:300],
+        pack(rows=np.arange(4)),
+        pack(**{**ROWS, "logits": np.ones((4, 2))}),
+        pack(**{**ROWS, "labels": np.ones((3, 3), np.int8)}),
+        pack(**{**ROWS, "items": np.array(["a"])}),
+        pack(**{**ROWS, "logits": np.full((4, 3), np.nan)}),
+        pack(**{**ROWS, "labels": np.full((4, 3), 7)}),
+    ],
+    ids=["empty", "zip", "half", "keys", "classes", "rows", "items", "nan", "codes"],
+)
+def test_damaged_out_of_sample_rows_are_one_sentence(copied_run, content):
+    """No file stays open."""
+    (copied_run / "out_of_sample.npz").write_bytes(content)
+    write_manifest(copied_run)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with pytest.raises(CheckpointError, match=r"out_of_sample\.npz"):
+            halftruth.evaluate(copied_run)
+    assert not [one for one in caught if one.category is ResourceWarning]
 
 
 @pytest.fixture(scope="module")

@@ -149,7 +149,7 @@ def test_classes_may_have_the_names_of_the_fixed_columns(tmp_path, suffix):
     given = tmp_path / "labels.csv"
     halftruth.fit(given, features=tmp_path / "x.csv", out=tmp_path / "run", **SHORT)
     table = halftruth.load(tmp_path / "run", device="cpu").predict(features=tmp_path / "x.csv")
-    assert list(table.columns) == ["item_", "labels_", "item", "labels"]
+    assert list(table.columns) == ["item_", "labels_", "item", "labels", "basis"]
     assert table["item_"].tolist() == items
     out = tmp_path / f"p.{suffix}"
     call("predict", tmp_path / "run", tmp_path / "x.csv", "--out", out, "--device", "cpu")
@@ -167,7 +167,8 @@ def test_serve_answers_for_classes_with_the_names_of_the_fixed_columns():
     from halftruth.train.results.output_tables import make_prediction_table
 
     classes = ("item", "labels")
-    table = make_prediction_table(["a"], np.array([[0.9, 0.2]]), classes, np.array([[True, False]]))
+    chosen = np.array([[True, False]])
+    table = make_prediction_table(["a"], np.array([[0.9, 0.2]]), classes, chosen, "run 1")
     assert serve.to_records(table, classes) == [
         {"item": "a", "labels": ["item"], "probabilities": {"item": 0.9, "labels": 0.2}}
     ]

@@ -60,6 +60,26 @@ def place(tmp_path_factory):
         write(f"{name}.csv", {**labels, "weight": weights})
     sexes = np.arange(ROWS) % 2
     write("sex.csv", {**labels, "sex": sexes})
+    write("patient.csv", {**labels, "patient": sexes})
+    write("gaps.csv", {**labels, "site": [f"s{k % 10}" if k % 10 else "" for k in range(ROWS)]})
+    write("part.csv", {**labels, "is_test": sexes})
+    write("swapped.csv", {**labels, "cat": labels["dog"], "dog": labels["cat"]})
+    write("upside.csv", {name: 1 - one for name, one in labels.items()})
+    write("certain.csv", labels)
+    write("gone.csv", {**table, "f1": ""})
+    write("some.csv", {"cat": scores["cat"]})
+    items = {"named": "i05", "strange": "nobody", "row": "1"}
+    for name, item in items.items():
+        (folder / f"v_{name}.csv").write_text(f"row,item,class,verdict\n1,{item},cat,present\n")
+    (folder / "v_zero.csv").write_text("row,class,verdict\n0,cat,present\n")
+    pd.DataFrame(labels).to_csv(folder / "noid.csv", index=False)
+    again = pd.read_csv(folder / "l.csv")
+    pd.concat([again, again[:3]]).to_csv(folder / "again.csv", index=False)
+    (folder / "tree.csv").write_text("category,subcategory\ncat,dog\n")
+    write("own.csv", {**labels, "own": [f"g{row}" for row in range(ROWS)]})
+    write("person.csv", {**labels, "person": np.arange(ROWS) // 40})
+    write("people.csv", {**labels, "person": sexes})
+    write("ids.csv", {**labels, "weight": 1000 + np.cumsum(np.arange(ROWS) % 3 + 1)})
     for name, line in {
         "none": "",
         "half": "1.5,i00,cat,present",
@@ -127,6 +147,11 @@ def weigh(labels):
         ("evaluate matrix l.csv --features zoom.npy", 0, "3 of 3 columns of the features"),
         ("predict text blank.csv", 0, "2 of 80 texts have no term that the run knows; each"),
         ("predict hinted x.csv --hints h.csv", 0, None),
+        ("predict table gone.csv", 0, "not seen these values: 'f1' is blank in all rows"),
+        ("predict hinted x.csv --hints some.csv", 0, "no score at all for 2 of 3 classes, for"),
+        ("evaluate hinted l.csv --features x.csv --hints l.csv", 0, "hint l.csv: a column alone p"),
+        ("audit h.csv swapped.csv --out audit", 2, "missing labels are not known: the inputs do"),
+        ("audit certain.csv l.csv --out audit", 0, "all scores are 0 or 1, as labels and decision"),
         ("predict hinted x.csv --hints h100.csv", 2, "between 0 and 1, as in training, got"),
         # What tells too much or nothing.
         ((*TRAIN, "--features", "leak.csv"), 0, "column alone predicts .*: 'CAT' the class 'cat'"),
@@ -146,6 +171,9 @@ def weigh(labels):
         ("audit spelt.csv --features x.csv --method bce --folds 2 --out audit", 2, "'cat', 'Cat'"),
         # Options without effect.
         ("predict table x.csv --bad-images fail", 2, "has no effect, since the run was not"),
+        ("predict table x.csv --top 5", 2, "top .--top.: expected 1 to 3 .the classes., got 5"),
+        ("predict table x.csv --decide top=5", 2, "top needs at most 3, the number of classes"),
+        ((*X, "--decide", "top=5"), 2, "decide: top needs at most 3, the number of classes, got 5"),
         ("predict table x.csv --bad-images skop", 2, "expected skip or fail, got 'skop'"),
         ("evaluate table l.csv --features x.csv --images photos", 2, "have no effect: trained on"),
         # Columns and sources.
@@ -173,6 +201,37 @@ def weigh(labels):
         ((*weigh("equal.csv"), "--weight-column", "weight"), 0, "'weight' are 5, so they have no"),
         ((*weigh("huge.csv"), "--weight-column", "weight"), 0, "1e.06, is more than all others"),
         ((*weigh("sex.csv"), "--group-column", "sex"), 0, "'sex' is 0 or 1 in every row, as lab"),
+        ((*weigh("ids.csv"), "--weight-column", "weight"), 0, "'weight' are whole numbers that al"),
+        ((*weigh("own.csv"), "--group-column", "own"), 0, "'own' has no effect, since every row"),
+        ((*weigh("gaps.csv"), "--group-column", "site"), 2, "'site': 8 rows have no group .the fi"),
+        (
+            "audit gaps.csv --features x.csv --group-column site --out audit",
+            2,
+            "'site': 8 rows have no group .the first: row 1.; give each row one",
+        ),
+        ((*X, "--verdicts", "v_zero.csv"), 2, "on row 0, and the label file has the rows 1 to 80"),
+        (
+            (*weigh("again.csv"), "--duplicates", "keep", "--verdicts", "v_named.csv"),
+            2,
+            "verdict on row 1 as 'i05', but the label file has 'i00' there; is it the audit of",
+        ),
+        (
+            (*TRAIN[:1], "noid.csv", *TRAIN[2:], "--features", "x.npy", "--verdicts", "v_row.csv"),
+            0,
+            "names items, but the label file does not; the numbers of rows count",
+        ),
+        ((*X, "--hierarchy", "tree.csv"), 2, "expected the columns child and parent, got 'catego"),
+        ((*X, "--also", "l.csv"), 2, "also= .--also.: .*l.csv is given twice"),
+        ((*X, "--truth", "l.csv"), 0, "the complete labels show nothing that the labels do not"),
+        ((*X, "--label-weights", "h.csv"), 0, "weights of labels: a column alone predicts a clas"),
+        (weigh("part.csv"), 0, "'is_test' may say which rows are for training"),
+        (weigh("patient.csv"), 0, "'patient' may number patients or the like; if it does, name it"),
+        (weigh("person.csv"), 0, "'person' may number patients or the like"),
+        (weigh("people.csv"), 0, None),
+        ("data check patient.csv", 0, "'patient' may number patients"),
+        ("evaluate table patient.csv --features x.csv", 0, "'patient' may number patients"),
+        ((*X, "--duplicates", "vote"), 0, "so duplicates='vote' .--duplicates vote. has no effect"),
+        ((*X, "--duplicates", "merge"), 0, "no item has more than one row, so duplicates='merge'"),
         ((*X, "--verdicts", "none.csv"), 2, "none.csv: contains no verdict"),
         ((*X, "--verdicts", "half.csv"), 2, "the numbers of rows, counted from 1, got '1.5'"),
         ((*X, "--verdicts", "word.csv"), 2, "the numbers of rows, counted from 1, got 'x'"),
@@ -203,7 +262,7 @@ def test_new_rows_are_right_or_questioned(
     shown = " ".join("".join(capsys.readouterr()).replace("│", " ").split())
     assert found == code, shown
     if message is None:
-        assert not re.search("warning: training|alone predicts", shown), shown
+        assert not re.search("warning: training|alone predicts|may number", shown), shown
     else:
         assert len(re.findall(message, shown)) == 1, shown
 
@@ -233,6 +292,15 @@ def test_the_backbone_of_a_foreign_run_reaches_no_network(
     shown = " ".join(capsys.readouterr().err.split())
     assert f"backbone {name}: is not on this machine" in shown
     assert "cannot be written" not in shown
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04" + bytes(99), b"noise"], ids=len)
+def test_a_damaged_encoder_is_one_sentence(place, tmp_path, capsys, content):
+    run = shutil.copytree(place / "text", tmp_path / "run")
+    (run / "encoder.npz").write_bytes(content)
+    write_manifest(run)
+    assert command("predict", run, place / "t.csv", "-o", tmp_path / "p.csv") == 2
+    assert "encoder.json: is damaged" in " ".join(capsys.readouterr().err.split())
 
 
 def test_the_encoder_of_a_foreign_run_reaches_no_network(monkeypatch):

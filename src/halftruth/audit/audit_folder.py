@@ -81,7 +81,7 @@ class AuditFolder:
         """Labels and scores of all audited rows."""
         path = self.path / SCORES
         try:
-            with np.load(path, allow_pickle=False) as file:
+            with path.open("rb") as given, np.load(given) as file:
                 found = {key: file[key] for key in ("labels", "scores", "items", "rows")}
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
             raise _broken(path, error) from None

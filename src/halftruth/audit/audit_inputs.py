@@ -16,8 +16,8 @@ from halftruth.labels import PRESENT, LabelMatrix
 from halftruth.train.config import Config
 from halftruth.train.results.trained_run import TrainedRun
 from halftruth.train.task import (
+    choose_groups,
     find_reading_options,
-    group_repeated_items,
     is_same_file,
     read_groups,
     read_label_rows,
@@ -85,12 +85,7 @@ def read_audit_inputs(config: Config, split: str | None) -> AuditInputs:
     # First, so that a misspelt column is reported as --group-column, not as a dropped column.
     groups, reading, file = read_groups(config), reading_options(config), config.labels
     labels = read_label_rows(config, file, reading)
-    if groups is not None and len(groups) != len(labels):
-        raise DataError(
-            f"{file}: group_column (--group-column) has {len(groups):,} cells for {len(labels):,} "
-            "items, since rows of the same item were combined or files joined; keep one row per "
-            "item in one file"
-        )
+    groups = choose_groups(config, groups, labels)
     if config.complete_rows:
         labels, _ = add_complete_rows(labels, config.complete_rows, reading)
     labels = labels.ignore_weightless()
@@ -100,8 +95,6 @@ def read_audit_inputs(config: Config, split: str | None) -> AuditInputs:
             f"{file}: none of the labels of its {len(rows):,} rows is present (1), so there is "
             "nothing to learn from; check the columns and the coding (--zero, --blank)"
         )
-    if groups is None:
-        groups = group_repeated_items(labels.items)
     return AuditInputs(config, reading, labels, rows, None if groups is None else groups[rows])
 
 

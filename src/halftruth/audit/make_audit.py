@@ -27,7 +27,7 @@ from halftruth.audit.audit_inputs import (
 )
 from halftruth.audit.candidates import ScoredLabels
 from halftruth.audit.cross_scores import Engine, cross_scores
-from halftruth.audit.score_sources import check_ranking, read_scores, run_scores, trained_on
+from halftruth.audit.score_sources import read_scores, run_scores, trained_on
 from halftruth.data import DataError
 from halftruth.data.check import question_features
 from halftruth.data.label_files import read_parents
@@ -35,7 +35,7 @@ from halftruth.data.verdicts import place_verdicts
 from halftruth.labels import PRESENT, LabelMatrix
 from halftruth.presence.calibration import calibrate
 from halftruth.presence.probabilities import SELECTIONS, Selection
-from halftruth.presence.ranking import NoRankingError
+from halftruth.presence.ranking import NoRankingError, question_order
 from halftruth.seeds import check_seed
 from halftruth.train.auto.label_bias import choose_propensities, describe_bias
 from halftruth.train.config import Config, check_device, resolve_method
@@ -318,7 +318,6 @@ def _check_scores(
         raise DataError(f"{file}: no row with a readable image has a present label")
     if found.bad:
         found.warnings.append(f"Rows without a readable image are left out: {len(found.bad):,}.")
-    warning = check_ranking(part, scores[good], found.named)
-    if warning:
-        found.warnings.append(warning)
+    asked = question_order(part.values, scores[good], part.classes, found.named)
+    found.warnings += [f"{text[:1].upper()}{text[1:]}." for text in asked]
     return good

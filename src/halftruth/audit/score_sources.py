@@ -1,11 +1,10 @@
-"""Scores from a probability file or from a trained run, and checks of their order and direction."""
+"""Scores from a probability file or from a trained run."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 
 from halftruth.data import DataError, read_labels
 from halftruth.data.errors import nearest, some
@@ -13,15 +12,13 @@ from halftruth.data.features import find_rows
 from halftruth.data.readers.numpy_file import find_matrix, load_arrays
 from halftruth.data.readers.text_table import Table, find_item_column, read_table
 from halftruth.data.wide_matrix import Matrix
-from halftruth.labels import PRESENT, LabelMatrix
+from halftruth.labels import LabelMatrix
 from halftruth.presence.calibration import find_invalid
 from halftruth.train.results.output_tables import escape_formula
 from halftruth.train.results.trained_run import TrainedRun
 from halftruth.train.task import choose_parts, read_groups, reading_options
 
 SCORE_KEYS = ("scores", "probabilities", "pred_probs", "probs")
-# Another column must rank the labels of a class this much better (AUC) before it is reported.
-_CLEARLY_BETTER = 0.2
 
 
 # ---------------------------------------------------------------------- probability files
@@ -169,47 +166,3 @@ def trained_on(run: TrainedRun, labels: LabelMatrix) -> np.ndarray | None:
             return None
         return np.isin(np.arange(len(labels)), rows)
     return np.isin(labels.items, trained.items[rows])
-
-
-# ---------------------------------------------------------------------- order and direction
-
-
-def check_ranking(labels: LabelMatrix, scores: np.ndarray, named: bool) -> str | None:
-    """Warn of scores in another class order, where classes have no names."""
-    auc, positives = _cross_auc(labels.values == PRESENT, scores)
-    if not len(positives):
-        return None
-    if not named and (moved := _other_order(auc, positives, labels)):
-        return (
-            "The columns of the probabilities seem to be in another class order: "
-            f"{'; '.join(moved[:3])}. The file has no class names, so its columns were taken in "
-            "the order of the label file. Give a table with class names in its header, or a .npz "
-            "with `classes`."
-        )
-    return None
-
-
-def _cross_auc(present: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """AUC (classes with positives and others, columns), and which classes these are."""
-    count = present.sum(axis=0)
-    classes = np.flatnonzero((count > 0) & (count < len(present)))
-    n = count[classes, None]
-    ranks = pd.DataFrame(scores).rank().to_numpy()
-    won = present[:, classes].T.astype(float) @ ranks - n * (n + 1) / 2
-    return won / (n * (len(present) - n)), classes
-
-
-def _other_order(auc: np.ndarray, classes: np.ndarray, labels: LabelMatrix) -> list[str]:
-    """Which classes another column fits clearly better than their own, beyond chance."""
-    own = auc[np.arange(len(auc)), classes]
-    best = auc.argmax(axis=1)
-    # The largest of K chance AUCs, each with a standard deviation of 0.29 / sqrt(positives).
-    count = (labels.values[:, classes] == PRESENT).sum(axis=0)
-    chance = 0.29 * np.sqrt(2 * np.log(auc.shape[1] + 1) / count)
-    # Inverted scores also have a low AUC: their own column must not explain the labels upside down.
-    gain = auc.max(axis=1) - np.maximum(own, 1 - own)
-    names = labels.classes
-    return [
-        f"column {best[k] + 1} ({names[best[k]]!r}) fits the labels of {names[classes[k]]!r}"
-        for k in np.flatnonzero(gain > _CLEARLY_BETTER + chance)
-    ]

@@ -170,28 +170,14 @@ def _place(about: Mapping[str, Any]) -> tuple[str, str, str]:
     return str(data), about["column"], about["method"]
 
 
-def of_same_setup(records: Iterable[Record], cells: Iterable[BenchCell]) -> list[Record]:
-    """The records whose settings, except the seed, are those of a run of these cells.
+def records_of(cells: Iterable[BenchCell], records: Iterable[Record]) -> list[Record]:
+    """The records of the runs of these cells, with the names of their columns.
 
-    A run that another command or column made belongs to these cells, too: it gets their names.
+    Another command or column may have made them: equal runs are never run twice.
     """
-    several: dict[str, list[Record]] = {}
-    records = list(records)
-    for record in records:
-        several.setdefault(_settings_of(record), []).append(record)
-    done = {record["id"]: record for record in records}
-    found: dict[tuple[str, ...], Record] = {}
+    done, found = {record["id"]: record for record in records}, []
     for job in (job for cell in cells for job in cell.jobs(done)):
-        names = {name: getattr(job, name) for name in ("data", "source", "column", "method")}
-        for record in several.get(_settings_of(job.to_dict()), []):
-            key = (job.data, job.column, job.method, record["id"])
-            found[key] = {**record, **names, "setup": job.setup}
-    return list(found.values())
-
-
-def _settings_of(about: Mapping[str, Any]) -> str:
-    names = [one.name for one in dataclasses.fields(_Place) if one.name not in _NO_PART]
-    parts = {name: about[name] for name in (*names, "trial")}
-    parts["source"] = {k: v for k, v in about["source"].items() if k not in _NO_PART}
-    parts["sample"] = "seed" if about["label_seed"] == about["seed"] else about["label_seed"]
-    return json.dumps(parts, sort_keys=True)
+        names = {name: getattr(job, name) for name in _NO_PART[:3]}
+        if job.id in done:
+            found.append({**done[job.id], **names, "source": job.source, "setup": job.setup})
+    return found

@@ -20,7 +20,7 @@ from halftruth.data.errors import find_twice, some
 from halftruth.models.heads import registry as heads
 from halftruth.seeds import SEED_RANGE, is_seed
 from halftruth.train.config import AUTO, Config, ConfigError, collect
-from halftruth.train.settings import is_rule, read_yaml
+from halftruth.train.settings import read_yaml
 
 # Settings of `halftruth train` that a grid sets itself: files, the method, the seed.
 _NOT_TRAINING = {
@@ -68,17 +68,13 @@ def fill_placeholders(options: Mapping[str, object]) -> dict[str, Any]:
     return {key: 1.0 if value == PRIOR else value for key, value in options.items()}
 
 
-def prediction_problems(entry: Mapping[str, Any]) -> list[str]:
-    """Mistakes of the threshold or the rule of decisions in a grid or the entry of a method."""
-    threshold, rule = entry.get("threshold", "fit"), entry.get("decide")
+def threshold_problems(entry: Mapping[str, Any]) -> list[str]:
+    """Mistakes of the threshold in a grid or the entry of a method."""
+    threshold = entry.get("threshold", "fit")
     number = type(threshold) in (int, float) and 0 <= threshold <= 1
-    if not number and threshold not in ("fit", "offset"):
-        return [f'threshold: expected "fit", "offset" or 0 to 1, got {threshold!r}']
-    if rule is not None and (not isinstance(rule, str) or not is_rule(rule)):
-        return [f"decide: expected a rule such as f1 or precision=0.9, got {rule!r}"]
-    if rule is not None and threshold != "fit":
-        return ["decide, threshold: expected one of them, since both choose the predictions"]
-    return []
+    if number or threshold in ("fit", "offset"):
+        return []
+    return [f'threshold: expected "fit", "offset" or 0 to 1, got {threshold!r}']
 
 
 def training_problems(training: dict[str, object]) -> list[str]:
@@ -103,7 +99,7 @@ def convert_numbers(training: dict[str, Any]) -> dict[str, Any]:
 
 
 _SETTINGS = {f.name for f in dataclasses.fields(Config)}
-_OF_METHOD = {"loss", "options", "labels", "search", "fixed", "training", "threshold", "decide"}
+_OF_METHOD = {"loss", "options", "labels", "search", "fixed", "training", "threshold"}
 _OF_DATA = {"reader", "root", "frozen", "published", "val", "limit", "training"}
 _ON_FEATURES = {"head_lr": {"low": 1e-4, "high": 3e-2, "log": True}}
 _ON_IMAGES = {"lr": {"low": 1e-5, "high": 3e-4, "log": True}}
@@ -128,9 +124,6 @@ class Grid:
     # "offset": (1 + lowest validation prediction) / 2. A method may have its own.
     choose: str = "mAP"
     threshold: float | str = "fit"
-    # Instead of a threshold, a rule of decisions (f1, precision=0.9, ...) on calibrated
-    # probabilities. A method may have its own.
-    decide: str | None = None
 
     def cells(self) -> list[BenchCell]:
         """Every combination of data set, label setting and method, with its search space."""
@@ -152,8 +145,8 @@ class Grid:
             loss=method["loss"],
             options=method.get("options") or {},
             training=self._training(data, method),
-            threshold=self._get_threshold(method),
-            setup={**self.training, "cut": self._get_threshold({})},
+            threshold=method.get("threshold", self.threshold),
+            setup={**self.training, "cut": self.threshold},
             search=self._search(data, method),
             label_seed=self.label_seed,
             choose=self.choose,
@@ -165,11 +158,6 @@ class Grid:
         """Where a data set comes from: its reader, its root and its options."""
         about = {key: value for key, value in self.data[data].items() if key != "training"}
         return {"reader": data, **about}
-
-    def _get_threshold(self, method: dict[str, Any]) -> float | str:
-        """The threshold of a method, or its rule of decisions; its own before that of the grid."""
-        own = method.get("decide") or method.get("threshold")
-        return own if own is not None else self.decide or self.threshold
 
     def _search(self, data: str, method: dict[str, Any]) -> dict[str, Any]:
         common = {} if method["loss"] == AUTO else self.search
@@ -194,11 +182,7 @@ class Grid:
     def _training(self, data: str, method: dict[str, Any]) -> dict[str, Any]:
         """The training settings of a method: from the grid, the data set and the method."""
         about, own = self.data[data].get("training", {}), method.get("training", {})
-        shared = {**self.training, **about}
-        if method["loss"] != AUTO:
-            # Only auto has a budget.
-            shared.pop("budget", None)
-        return {**shared, **own}
+        return {**self.training, **about, **own}
 
     def entries(self) -> dict[str, dict[str, Any]]:
         """The methods by the name of their table row: loss, options, labels."""
@@ -224,7 +208,6 @@ class Grid:
         """Everything that is wrong with the values; files are not read."""
         found = [f"data {name}: {text}" for name in self.data for text in self._data_problems(name)]
         found += [text for name, entry in self._given().items() for text in _problems(name, entry)]
-        found += self._budget_problems()
         for key in ("labels", "methods", "seeds"):
             several = getattr(self, key)
             if isinstance(several, list) and (twice := find_twice(several)):
@@ -239,9 +222,11 @@ class Grid:
                 f'label_seed: expected {SEED_RANGE}, a list of these, or "seed", got '
                 f"{self.label_seed!r}"
             )
-        found += prediction_problems(vars(self))
+        found += threshold_problems(vars(self))
         for about in (*self.data.values(), {"training": self.training}):
             found += training_problems(about.get("training", {}))
+            if "budget" in about.get("training", {}):
+                found.append("training: budget belongs to the row of a method auto")
         try:
             for setting in self.labels:
                 find_setting(setting)
@@ -265,14 +250,6 @@ class Grid:
         strange = sorted(about.keys() - known)
         return [f"there is no option {key!r}; there are: {options}" for key in strange]
 
-    def _budget_problems(self) -> list[str]:
-        shared = (self.training, *(about.get("training", {}) for about in self.data.values()))
-        given = self._given().items()
-        with_auto = any(AUTO in (name, (entry or {}).get("loss")) for name, entry in given)
-        if with_auto or not any("budget" in training for training in shared):
-            return []
-        return ["training: budget has no effect, since no method of the grid is auto"]
-
 
 def _problems(name: str, entry: dict[str, Any] | None) -> list[str]:
     """Mistakes of one name in `methods`."""
@@ -283,7 +260,7 @@ def _problems(name: str, entry: dict[str, Any] | None) -> list[str]:
                 found.append(f"there is no key {', '.join(sorted(strange))}")
             if "budget" in (made.get("training") or {}) and made["loss"] != AUTO:
                 found.append("budget works only with the method auto")
-            found += prediction_problems(made)
+            found += threshold_problems(made)
             build_loss(made)
             parse(made.get("search") or {})
     except (ValueError, TypeError) as error:
@@ -293,8 +270,13 @@ def _problems(name: str, entry: dict[str, Any] | None) -> list[str]:
     )
 
 
-def load_grid(path: str | Path, **changes: object) -> Grid:
-    """Read and check a grid from a YAML file, with some of its keys replaced."""
+def load_grid(
+    path: str | Path, settings: Mapping[str, object] | None = None, **changes: object
+) -> Grid:
+    """Read and check a grid from a YAML file, with some of its keys replaced.
+
+    settings: training settings of every run, of which a method or data set may have its own.
+    """
     path = Path(path)
     try:
         values = read_yaml(path.read_text(encoding="utf-8"))
@@ -302,7 +284,16 @@ def load_grid(path: str | Path, **changes: object) -> Grid:
         raise ConfigError([f"{path}: {error}"]) from error
     if not isinstance(values, dict):
         raise ConfigError([f"{path}: expected `name: value` lines, got {type(values).__name__}"])
+    several = (values, *(values.get("data") or {}).values(), *_entries(values.get("methods")))
+    for about in several if settings else ():
+        if about is values or "training" in about:
+            about["training"] = {**(about.get("training") or {}), **(settings or {})}
     return make_grid({**values, **{k: v for k, v in changes.items() if v is not None}})
+
+
+def _entries(methods: object) -> list[dict[str, Any]]:
+    """The entries of `methods` that have keys."""
+    return [one for one in methods.values() if one] if isinstance(methods, dict) else []
 
 
 def make_grid(values: dict[str, Any]) -> Grid:

@@ -18,7 +18,6 @@ _LEFT = {"left-75": 0.5, "left-40": 0.8}
 MEASURES = {
     "area": "the share of the image that the objects of a class cover",
     "centre_distance": "the distance of the nearest object of a class from the image centre",
-    "confidence": "the probability of each class by some model",
 }
 Measures = Mapping[str, np.ndarray]
 # Complete labels, measures and a random generator -> weights, (N, K) or (K,).
@@ -59,12 +58,10 @@ BIASES = {
     "most-frequent": _by_frequency(False, True),
     "rare": _by_frequency(True),
     "rarest": _by_frequency(True, True),
-    "confident": _by_measure("confidence"),
-    "most-confident": _by_measure("confidence", True),
     # The seed draws the annotator's order of the classes.
     "class-order": Bias(lambda complete, _, rng: rng.permutation(complete.shape[1]) + 1.0, True),
 }
-SETTINGS = ("complete", "single", *_LEFT, "drop-R", "known-F", *BIASES, "unused-C")
+SETTINGS = ("complete", "single", *_LEFT, "drop-R", "known-F", *BIASES)
 
 
 def hide(
@@ -78,10 +75,9 @@ def hide(
     that share of all known labels, PRESENT and ABSENT alike.
 
     Labels that are not missing at random, one per row, or with -R (frequent-0.4) a share R of all
-    PRESENT labels: size and largest, centre and most-central, confident and most-confident (these
-    need `measures`, see `MEASURES`), frequent and most-frequent, rare and rarest: in proportion,
-    and always the first. class-order: always the first in an order of the classes that the seed
-    draws. unused-C: uniform, but a share C of the classes, drawn by the seed, is never shown.
+    PRESENT labels: size and largest, centre and most-central (these need `measures`, see
+    `MEASURES`), frequent and most-frequent, rare and rarest: in proportion, and always the first.
+    class-order: always the first in an order of the classes that the seed draws.
 
     >>> hide(np.array([[1, -1, 1], [-1, 1, -1]]), "single").tolist()
     [[1, 0, 0], [0, 1, 0]]
@@ -104,11 +100,9 @@ def find_setting(setting: str) -> Show:
         case "drop" | "known", [share]:
             hidden = drop_positives if name == "drop" else keep_known
             return lambda complete, seed, _: hidden(complete, share, seed)
-        case "unused", [unused, *kept] if len(kept) <= 1:
-            return _biased(setting, Bias(_without(unused)), *kept)
     raise DataError(
         f"labels={setting!r} is not a label setting; expected one of {', '.join(SETTINGS)}, "
-        "with R, F and C between 0 and 1, as in drop-0.5, known-0.1, frequent-0.4 and unused-0.2"
+        "with R and F between 0 and 1, as in drop-0.5, known-0.1 and frequent-0.4"
     )
 
 
@@ -150,14 +144,3 @@ def _biased(setting: str, bias: Bias, share: float | None = None) -> Show:
             raise DataError(f"labels={setting!r}: {error}") from error
 
     return show
-
-
-def _without(share: float) -> Weigh:
-    def weigh(complete: np.ndarray, _: object, rng: np.random.Generator) -> np.ndarray:
-        found = np.ones(complete.shape[1])
-        # At least one class stays in use.
-        unused = min(round(share * len(found)), len(found) - 1)
-        found[rng.permutation(len(found))[:unused]] = 0.0
-        return found
-
-    return weigh

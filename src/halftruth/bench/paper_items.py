@@ -21,13 +21,13 @@ from halftruth.bench.grid import Grid, make_grid, matching
 from halftruth.bench.papers import Recipe, find_published, recipes
 from halftruth.bench.result_tables import as_markdown
 from halftruth.bench.run_data import (
+    Place,
     load_benchmark,
     prior_of,
-    resolve_weights,
     take_rows,
     write_files,
 )
-from halftruth.bench.training import epoch_folder, train_run, with_numbers
+from halftruth.bench.training import epoch_folder, image_settings, train_run
 from halftruth.data import DataError, read_labels
 from halftruth.train.config import ConfigError
 from halftruth.train.records import count_class_histograms
@@ -35,14 +35,16 @@ from halftruth.train.run_folder import RESULT
 
 # The kinds of items, with the options of `halftruth bench paper` that have an effect.
 KINDS = {
-    "runs": ("data", "out", "form", "seeds", "setting", "limit", "only", "add"),
-    "train": ("data", "out", "form", "setting", "limit", "only"),
+    "runs": (
+        "data", "out", "form", "seeds", "setting", "limit", "only", "add", "jobs", "device",
+    ),
+    "train": ("data", "out", "form", "setting", "limit", "only", "device"),
     "statistics": ("data",),
     "settings": (),
     "losses": ("out",),
     "labels": ("data", "out", "form"),
     "text": (),
-}
+}  # fmt: skip
 # Keys of a recipe that a grid sets itself.
 _OF_A_RUN = {
     "labels", "truth", "images", "reading", "reading_truth", "method", "options", "select",
@@ -378,7 +380,7 @@ def set_options(options: dict[str, Any], values: Mapping[str, object]) -> None:
 # ---------------------------------------------------------------------- single runs, for figures
 
 
-def train_recipes(
+def train_rows(
     item: Item,
     data: Path,
     out: Path,
@@ -387,39 +389,34 @@ def train_recipes(
     say: Callable[[str], None] = print,
     form: str | None = None,
     only: str | None = None,
+    device: str = "auto",
 ) -> dict[str, list[Path]]:
-    """Train the recipes of a figure once each; return the run folders by data set.
+    """Train the rows of a figure once each; return the run folders by data set.
 
     A finished run is not repeated, and an interrupted one continues. `form`: on the data and with
     the settings of a smaller form.
     """
     _check_setup(out, {**settings, "limit": limit, "form": form})
+    place, seeds = Place(data, out / "cache", device), item.values.get("seeds")
+    made = grids(
+        item, data, form=form, settings=settings, seeds=seeds or [0], limit=limit, only=only
+    )
     found: dict[str, list[Path]] = {}
-    for folder, rows in choose_rows(item, form, only).items():
-        for recipe in rows:
-            grid = _form_grid(item, form) if form else _paper_grid(item, recipe, folder, data)
-            (labels,), ((name, source),) = grid["labels"], grid["data"].items()
-            source = {**source, "limit": limit or source.get("limit")}
-            read, given = load_benchmark(source, labels, 1200, data), recipe.settings
-            if form is not None:
-                options = with_numbers(_options(recipe, True), prior_of(read))
-                kept = {key: given[key] for key in _OF_A_RUN if key in given}
-                weights = resolve_weights(grid["training"], data)
-                given = {**kept, **grid["training"], "weights": weights, "options": options}
-            read.store()
-            if item.values.get("test_rows"):
-                read = put_test_rows_for_validation(read)
-            values = run_settings(recipe, given, read, out / "labels" / name, settings)
-            row, seeds = recipe.name.split("/")[1], item.values.get("seeds")
-            runs = {f"{row}{SEED}{seed}": {**values, "seed": seed} for seed in seeds or ()}
-            runs = runs or {row: values}
-            if item.values.get("untrained"):
-                none = NO_TRAINING_OF_HEAD if values.get("tune") == "head" else NO_TRAINING
-                runs = {row + BEFORE: {**values, **none}, row: values}
-            epochs = item.values.get("examples", {}).get(row, [])
-            for key, own in runs.items():
-                place = {"out": str(out / name / key)}
-                found.setdefault(name, []).extend(_train({**own, **place}, say, epochs))
+    for job in (cell.job(seed) for grid in made for cell in grid.cells() for seed in cell.seeds):
+        read = load_benchmark(job.source, job.labels, job.label_seed, data)
+        read.store()
+        if item.values.get("test_rows"):
+            # For records per epoch.
+            parts = {"train": read.splits.train, "val": read.splits.test, "test": np.arange(0)}
+            read = take_rows(read, parts)
+        files = write_files(read, out / "labels" / job.data / job.labels, complete=True)
+        row = f"{job.method}{SEED}{job.seed}" if seeds else job.method
+        values = image_settings(job, files, prior_of(read), place, out / job.data / row)
+        folders = found.setdefault(job.data, [])
+        if item.values.get("untrained"):
+            none = NO_TRAINING_OF_HEAD if values.get("tune") == "head" else NO_TRAINING
+            folders += _train({**values, **none, "out": values["out"] + BEFORE}, say)
+        folders += _train(values, say, item.values.get("examples", {}).get(job.method, []))
     return found
 
 
@@ -431,26 +428,6 @@ def _check_setup(out: Path, setup: Mapping[str, object]) -> None:
         raise ConfigError([f"out: {out} has runs with {before}, not {text}; choose another folder"])
     out.mkdir(parents=True, exist_ok=True)
     file.write_text(text, encoding="utf-8")
-
-
-def put_test_rows_for_validation(read: Benchmark) -> Benchmark:
-    """The data set with its test rows in place of its validation rows, for records per epoch."""
-    splits = read.splits
-    return take_rows(read, {"train": splits.train, "val": splits.test, "test": np.arange(0)})
-
-
-def run_settings(
-    recipe: Recipe,
-    given: Mapping[str, object],
-    read: Benchmark,
-    folder: Path,
-    settings: dict[str, object],
-) -> dict[str, Any]:
-    """The settings of `halftruth train` for a recipe on a data set that was read."""
-    files = write_files(read, folder, complete=True)
-    if recipe.settings["labels"].endswith("/truth.csv"):
-        files["labels"] = files["truth"]
-    return {**given, **files, **settings}
 
 
 def _train(
@@ -511,7 +488,8 @@ def last_records(
             values = [100 * record[name] for record in records if name in record]
             spread = f" ± {np.std(values, ddof=1):.2f}" if len(values) > 1 else ""
             cells.append(f"{np.mean(values):.2f}{spread}" if values else "–")
-            cells.append(str(find_published((names_of.get(data, data), label, row, name)) or "–"))
+            known = find_published((names_of.get(data, data), label, row, name))
+            cells.append(str(next(iter(known.values()), "–")))
         rows.append([data, row, *cells, str(len(records))])
     return as_markdown(rows)
 

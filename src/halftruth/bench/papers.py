@@ -30,6 +30,10 @@ class Number:
         value, _, spread = str(written).partition("±")
         return cls(float(value), source, float(spread) if spread else None)
 
+    @property
+    def paper(self) -> str:
+        return self.source.partition(", Table")[0]
+
     def __str__(self) -> str:
         return f"{self.value:g}" + ("" if self.spread is None else f" ± {self.spread:g}")
 
@@ -37,14 +41,17 @@ class Number:
 Key = tuple[str, str, str, str]
 
 
-def find_published(key: Key, source: str = "") -> Number | None:
-    """A published number; of several papers' the first, or that whose source begins so.
+def find_published(key: Key, source: str = "") -> dict[str, Number]:
+    """The published number of each paper that has one, or of that whose source begins so.
 
-    >>> find_published(("voc2012", "single", "gr", "mAP"))
-    Number(value=89.83, source='Chen et al. 2024 (GR), Table 2', spread=0.12)
+    >>> find_published(("voc2012", "single", "gr", "mAP"))["Chen et al. 2024 (GR)"].value
+    89.83
     """
-    several = [number for found, number in published_all() if found == key]
-    return next((number for number in several if number.source.startswith(source)), None)
+    found: dict[str, Number] = {}
+    for known, number in published_all():
+        if known == key and number.source.startswith(source):
+            found.setdefault(number.paper, number)
+    return found
 
 
 @functools.cache

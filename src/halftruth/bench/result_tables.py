@@ -17,7 +17,7 @@ REFERENCES = ("complete",)
 COLUMN = ["setup", "data", "labels", "metric"]
 _OF_METHOD = [
     "method", "mean", "std", "label_std", "seeds", "samples", "rank", "published", "spread",
-    "difference", "source",
+    "difference", "source", "papers",
 ]  # fmt: skip
 # Settings that stand above a table, and their names there.
 _SHOWN = {
@@ -64,9 +64,13 @@ def describe_setup(records: Iterable[Record]) -> list[str]:
     cuts = {run["method"]: _describe_cut(run["threshold"]) for run in runs}
     lines.append(f"Cut of predictions: {_by_method(cuts)}")
     for key in ("lr", "head_lr"):
-        rates = {r["method"]: f"{r['training'][key]:g}" for r in runs if key in r["training"]}
+        rates: dict[str, set[float]] = {}
+        for run in (run for run in runs if key in run["training"]):
+            rates.setdefault(run["method"], set()).add(run["training"][key])
         if rates:
-            lines.append(f"{key}: {_by_method(rates)}")
+            # Columns of a table may have chosen different ones.
+            named = {name: " / ".join(f"{r:g}" for r in sorted(v)) for name, v in rates.items()}
+            lines.append(f"{key}: {_by_method(named)}")
     counts = Counter((r["data"], r["column"], r["method"]) for r in records if r["trial"])
     if counts:
         most = f"{max(counts.values())} trials per method, on validation rows"
@@ -82,7 +86,7 @@ def frozen(run: Record) -> dict[str, Any]:
 
 def _describe_cut(threshold: float | str) -> str:
     if isinstance(threshold, str):
-        return _CUTS.get(threshold, f"{threshold}, on calibrated probabilities")
+        return _CUTS[threshold]
     return f"score {threshold:g} (the sigmoid, not calibrated)"
 
 
@@ -167,13 +171,13 @@ def _measure(
     )
     by_sample, run = values.groupby("sample", dropna=False)["value"], runs[0]
     data = run["source"].get("published", run["data"])
-    number = find_published((data, labels, run["method"], metric), source)
-    of, mean = Number(float("nan"), "") if number is None else number, values["value"].mean()
+    papers = find_published((data, labels, run["method"], metric), source)
+    of, mean = next(iter(papers.values()), Number(float("nan"), "")), values["value"].mean()
     return {
         "method": run["method"], "mean": mean, "std": by_sample.var().mean() ** 0.5,
         "label_std": by_sample.mean().std(), "seeds": len(values), "samples": len(by_sample),
         "published": of.value, "spread": of.spread, "difference": mean - of.value,
-        "source": of.source,
+        "source": of.source, "papers": {paper: one.value for paper, one in papers.items()},
     }  # fmt: skip
 
 
@@ -184,10 +188,17 @@ def _ranked(rows: list[dict[str, Any]]) -> list[dict[str, object]]:
     return [{**row, "rank": max(at - first + 1, 0)} for at, row in enumerate(order)]
 
 
-def correlation(column: pd.DataFrame) -> tuple[float, int] | None:
-    """Spearman's rank correlation with the published numbers, and the number of methods."""
-    both = column.loc[~column["method"].isin(REFERENCES), ["mean", "published"]].dropna()
-    return None if len(both) < 3 else (both.rank().corr().to_numpy()[0, 1].item(), len(both))
+def compare_orders(column: pd.DataFrame) -> dict[str, tuple[float, pd.DataFrame]]:
+    """By paper: Spearman's rank correlation, and the places of its methods here and there."""
+    found = {}
+    methods = column[column["rank"] > 0].set_index("method")
+    for paper in dict.fromkeys(paper for papers in methods["papers"] for paper in papers):
+        there = methods["papers"].map(lambda papers, paper=paper: papers.get(paper))
+        both = pd.DataFrame({"here": methods["mean"], "there": there}).dropna().astype(float)
+        if len(both) >= 3:
+            correlation = both.rank().corr().to_numpy()[0, 1].item()
+            found[paper] = correlation, both.rank(ascending=False).astype(int)
+    return found
 
 
 def table(
@@ -200,7 +211,7 @@ def table(
     names: Mapping[str, str] | None = None,
     order: Iterable[str] = (),
 ) -> str:
-    """Results as Markdown, CSV or LaTeX, one table per set-up, with the set-up above it.
+    """Results as Markdown or LaTeX, one table per set-up, with the set-up above it.
 
     Cells are the mean and the spread in percent, the best bold, the second underlined, next to the
     published number and the difference. names: how a paper calls methods and metrics. order: the
@@ -222,8 +233,6 @@ def table(
         found = found.sort_values("method", key=lambda c: c.map(order.index), kind="stable")
     named = found.replace({"method": dict(names or {}), "metric": dict(names or {})})
     texts = {k: describe_setup(several) for k, several in enumerate(split_setups(records))}
-    if style == "csv":
-        return comma_separated(named, texts)
     several = [(texts[k], named[named["setup"] == k]) for k in sorted(set(named["setup"]))]
     return "\n".join(WRITERS[style](mine, lines) for lines, mine in several)
 
@@ -264,19 +273,8 @@ def latex(found: pd.DataFrame, setup: list[str]) -> str:
     ])  # fmt: skip
 
 
-def comma_separated(found: pd.DataFrame, setups: Mapping[int, list[str]]) -> str:
-    """One line per method and column, one field per number; the last field is the set-up."""
-    numbers = ("mean", "std", "label_std", "difference")
-    texts: dict[str, Any] = {name: found[name].map("{:.4f}".format, "ignore") for name in numbers}
-    texts["rank"] = found["rank"].map(lambda rank: rank or None).astype("Int64")
-    texts["setup"] = found["setup"].map(lambda setup: "; ".join(setups[setup]))
-    order = ["method", *COLUMN[1:], *(n for n in _OF_METHOD[1:] if n != "spread"), "setup"]
-    return found.assign(**texts)[order].to_csv(index=False, lineterminator="\n")
-
-
 WRITERS: dict[str, Callable[[pd.DataFrame, Any], str]] = {
     "markdown": markdown,
-    "csv": comma_separated,
     "latex": latex,
 }
 
@@ -301,6 +299,8 @@ def _layout(
     spread = "standard deviation over training seeds"
     if found["samples"].max() > 1:
         spread = "standard deviation of the means of label samples / over training seeds"
+        if found["samples"].equals(found["seeds"]):
+            spread = "standard deviation over label samples, each with its training seed"
     notes.append(
         f"{'Metrics' if several else found['metric'].iloc[0]} in percent, mean {plus_minus} "
         f"{spread}, {seeds} runs; best bold, second underlined."
@@ -311,10 +311,13 @@ def _layout(
 def _notes(column: pd.DataFrame, title: str) -> list[str]:
     sources = column.loc[column["published"].notna(), "source"].unique()
     notes = [f"{title}: published numbers from {'; '.join(sources)}."]
-    if compared := correlation(column):
+    for paper, (correlation, places) in compare_orders(column).items():
+        far = places[(places["here"] - places["there"]).abs() > len(places) / 3]
+        text = ", ".join(f"{row.Index} ({row.here}, {row.there})" for row in far.itertuples())
+        text = f"; places here and there that differ most: {text}" if text else ""
         notes.append(
-            f"{title}: rank correlation (Spearman) with the published column {compared[0]:.2f} "
-            f"over {compared[1]} methods."
+            f"{title}: rank correlation (Spearman) with {paper} {correlation:.2f} over "
+            f"{len(places)} methods{text}."
         )
     return notes
 

@@ -12,28 +12,23 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from halftruth.bench import datasets as benchmarks
 from halftruth.bench.cells import Job, is_on_features
 from halftruth.bench.datasets import Benchmark, BenchmarkWarning
 from halftruth.data import DataError, Splits, write_labels
 from halftruth.data.decode_images import describe_bad
-from halftruth.data.transforms import Augment
 from halftruth.labels import PRESENT
-from halftruth.models import build_image_model
-from halftruth.train.devices import OneProcess
+from halftruth.train.config import Config
 from halftruth.train.inputs.batches import apply_in_blocks, fit_standardization
-from halftruth.train.inputs.cache_keys import digest_image_files
-from halftruth.train.inputs.image_inputs import Images, decode_images
+from halftruth.train.inputs.image_features import ImageFeatures
 from halftruth.train.run_folder import replace_file
-from halftruth.train.scoring import score_rows
 
 # Keys of a data set in a grid that are not options of its reader.
 _OWN = ("reader", "root", "frozen", "published", "limit")
 _PATHS = ("images", "features", "measures")
-# Images per batch of a frozen backbone.
-_BATCH = 128
+# A folder with the official copy of VOC 2012 in place of labels.csv and zips.
+OFFICIAL = "VOCdevkit"
 
 
 @dataclass(frozen=True)
@@ -72,7 +67,7 @@ def load_rows(job: Job, place: Place) -> BenchRows:
         features = read.features
         if features is None:
             frozen = job.source.get("frozen")
-            features = frozen_features(read, frozen, place.root, place.cache, place.device)
+            features = frozen_features(read, frozen, place.root, place.cache)
         scale = fit_standardization(features[read.splits.train])
         x = apply_in_blocks(scale, features).float().to(place.device)
         about |= {"features": features, "x": x}
@@ -83,14 +78,16 @@ def load_rows(job: Job, place: Place) -> BenchRows:
 
 def load_benchmark(source: Mapping[str, Any], labels: str, seed: int, root: Path) -> Benchmark:
     """Read a data set of a grid; its paths are relative to `root`."""
+    reader, place = source["reader"], root / source["root"]
     options = {key: value for key, value in source.items() if key not in _OWN}
+    if reader == "table" and not place.exists() and (place.parent / OFFICIAL).exists():
+        # The official files of the data set that the table was made of.
+        reader, place, options = source.get("compare", reader), place.parent, {}
     options |= {key: _resolve(options[key], root) for key in _PATHS if key in options}
     with warnings.catch_warnings():
         # Reported once, when the grid starts (`describe_source`), not in every process.
         warnings.simplefilter("ignore", BenchmarkWarning)
-        read = benchmarks.load(
-            source["reader"], root / source["root"], labels=labels, seed=seed, **options
-        )
+        read = benchmarks.load(reader, place, labels=labels, seed=seed, **options)
     limit = source.get("limit")
     if limit is None:
         return read
@@ -102,18 +99,19 @@ def write_files(read: Benchmark, folder: Path, complete: bool = False) -> dict[s
 
     Hidden labels of training rows are left out, except with `complete`.
     """
-    shown, truth, written = folder / "observed.csv", folder / "truth.csv", folder / "written"
-    if not written.exists():
+    shown, truth = folder / "observed.csv", folder / "truth.csv"
+    # The second file is the last one written.
+    if not truth.exists():
         write_labels_and_truth(read, shown, truth, read.truth if complete else seen_labels(read))
-        written.touch()
     images = [str(path) for path in read.images]
     return {"labels": str(shown), "truth": str(truth), "images": images}
 
 
 def write_labels_and_truth(read: Benchmark, shown: Path, truth: Path, known: np.ndarray) -> None:
-    shown.parent.mkdir(parents=True, exist_ok=True)
-    write_labels(read.observed, shown)
-    write_labels(dataclasses.replace(read.observed, stored=known), truth)
+    """Write two label files; processes that need the same ones may write them at the same time."""
+    for path, values in ((shown, read.observed.values), (truth, known)):
+        with replace_file(path, shared=True) as new:
+            write_labels(dataclasses.replace(read.observed, stored=values), new)
 
 
 def seen_labels(read: Benchmark) -> np.ndarray:
@@ -176,7 +174,7 @@ def resolve_weights(settings: Mapping[str, Any], root: Path) -> str:
 
 
 def frozen_features(
-    read: Benchmark, settings: dict[str, Any] | None, root: Path, cache: Path, device: str
+    read: Benchmark, settings: dict[str, Any] | None, root: Path, cache: Path
 ) -> np.ndarray:
     """Pooled features (N, D) of a data set's images, computed once and kept on disk.
 
@@ -187,30 +185,16 @@ def frozen_features(
             f"{read.name} has images and no features; write `frozen: {{backbone: ...}}` in the "
             "grid to extract features, or train it end to end"
         )
-    weights = resolve_weights(settings, root)
-    settings = {key: value for key, value in settings.items() if key != "weights"}
-    store, names = read.store(), [str(item) for item in read.observed.items]  # type: ignore[union-attr]
-    facts = [settings, weights, names, digest_image_files(store)]
-    key = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
-    path = cache / f"frozen-{key}.npy"
-    if path.exists():
-        found: np.ndarray = np.load(path)
-        return found
-    torch.manual_seed(0)
-    backbone = settings.pop("backbone")
-    model = build_image_model(backbone, len(read.classes), weights=weights, **settings)
-    size = model.image_size
-    pixels, bad = decode_images(
-        store, names, size, cache="memory", folder=cache, workers=os.cpu_count() or 1
+    read.store()
+    assert read.observed.items is not None
+    config = Config(
+        **{**settings, "weights": resolve_weights(settings, root)},
+        images=[str(path) for path in read.images],
+        cache_dir=str(cache),
+        workers=os.cpu_count() or 1,
     )
+    names = [str(item) for item in read.observed.items]
+    found, bad = ImageFeatures.create(config).read(config, names)
     if bad:
         raise DataError(describe_bad(bad, len(names)))
-    augment = Augment.preset("none", size, model.mean, model.std)
-    inputs = Images(store, names, size, augment=augment, workers=0, pixels=pixels)
-    machine = OneProcess(device)
-    model.to(machine.device).eval()
-    rows = np.arange(len(names))
-    found = score_rows(model.features, inputs, rows, machine, _BATCH).cpu().numpy()  # type: ignore[arg-type]
-    with replace_file(path, shared=True) as new, new.open("wb") as file:
-        np.save(file, found)
     return found

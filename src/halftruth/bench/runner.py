@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from halftruth.bench.cells import BenchCell, Job, is_on_features, of_same_setup, start_from
+from halftruth.bench.cells import BenchCell, Job, is_on_features, records_of, start_from
 from halftruth.bench.grid import Grid
 from halftruth.bench.processes import Answer, Pool, devices
 from halftruth.bench.results import Record, append, read_results
@@ -48,11 +48,8 @@ def run_grid(
 
 
 def read_records(grids: Sequence[Grid], out: Path, start: str | Path | None = None) -> list[Record]:
-    """The records of a results file that have the set-up of these grids.
-
-    A file may also hold runs of other commands, with other rows or settings: these are left out.
-    """
-    return of_same_setup(read_results(out) if out.is_file() else [], _make_cells(grids, start))
+    """The records of these grids: a file may also hold other runs, with other rows or settings."""
+    return records_of(_make_cells(grids, start), read_results(out) if out.is_file() else [])
 
 
 def _make_cells(grids: Sequence[Grid], start: str | Path | None) -> list[BenchCell]:

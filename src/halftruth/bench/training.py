@@ -23,18 +23,14 @@ from halftruth.bench.run_data import (
     resolve_weights,
     source_key,
 )
-from halftruth.labels import ABSENT, PRESENT
 from halftruth.metrics import evaluate, thresholds
 from halftruth.metrics.counts import UndefinedMetricWarning
-from halftruth.presence.decisions import decide
-from halftruth.presence.probabilities import fit_probabilities
-from halftruth.presence.solvers import logit, sigmoid
+from halftruth.presence.solvers import sigmoid
 from halftruth.train.config import AUTO, Config, load_settings
 from halftruth.train.devices import OneProcess
 from halftruth.train.ensemble.fit_ensemble import fit_ensemble
 from halftruth.train.fit_head import HeadData, fit_head
 from halftruth.train.inputs.batches import Features
-from halftruth.train.results.run_result import score_decisions
 from halftruth.train.run_folder import BEST
 from halftruth.train.run_logger import METRICS
 from halftruth.train.settings import DEFAULTS_ON_FEATURES
@@ -44,8 +40,6 @@ if TYPE_CHECKING:
 
 # auto uses only the shown labels: of a grid's settings it takes the model and the budget.
 _OF_AUTO = ("backbone", "weights", "image_size", "budget")
-
-Measure = Callable[[np.ndarray, np.ndarray], dict[str, float]]
 
 
 @dataclass
@@ -103,7 +97,7 @@ def score_cell(job: Job, trained: Trained, rows: BenchRows) -> dict[str, dict[st
     """
     parts = ("val",) if job.trial else ("val", "test")
     found: dict[str, dict[str, float]] = {}
-    measure: Measure | None = None
+    limits: Any = None
     for part in parts:
         index = getattr(rows.splits, part)
         if not len(index):
@@ -113,24 +107,10 @@ def score_cell(job: Job, trained: Trained, rows: BenchRows) -> dict[str, dict[st
         with warnings.catch_warnings():
             # A class without positives in a part is left out of the mean, without a warning.
             warnings.simplefilter("ignore", UndefinedMetricWarning)
-            measure = measure or make_measure(job.threshold, scores, truth)
-            found[part] = measure(scores, truth)
+            if limits is None:
+                limits = choose_threshold(job.threshold, scores, truth)
+            found[part] = evaluate(scores, truth, threshold=limits)
     return found
-
-
-def make_measure(given: float | str, scores: np.ndarray, truth: np.ndarray) -> Measure:
-    """Return what scores rows: with thresholds, or with decisions by a rule.
-
-    Both are chosen on validation rows. A rule decides on calibrated probabilities, as in `train`.
-    """
-    if not isinstance(given, str) or given in ("fit", "offset"):
-        limits = choose_threshold(given, scores, truth)
-        return lambda scores, truth: evaluate(scores, truth, threshold=limits)
-    labels = np.where(truth > 0, PRESENT, ABSENT)
-    fitted = fit_probabilities(labels, logit(scores))
-    shown = (labels == PRESENT).sum(axis=0)
-    decisions = decide(fitted(logit(scores)), shown, given, fitted)
-    return lambda scores, truth: score_decisions(fitted(logit(scores)), decisions, truth)
 
 
 def choose_threshold(given: float | str, scores: np.ndarray, truth: np.ndarray) -> Any:
@@ -197,32 +177,39 @@ def _run_folder(job: Job, place: Place) -> Path:
     return place.cache / "runs" / job.id
 
 
-def _train_images(job: Job, rows: BenchRows, place: Place) -> Trained:
-    """Train head and backbone as `halftruth train` does; images are decoded once for all runs."""
-    assert rows.files is not None
-    device = place.device.split(":")[0]
+def image_settings(
+    job: Job, files: Mapping[str, object], prior: float, place: Place, out: Path
+) -> dict[str, Any]:
+    """Settings of `halftruth train` for a job on images, which are decoded once for all runs."""
     settings: dict[str, Any] = {
         "cache": "disk",
         "bad_images": "fail",
         **job.training,
         "weights": resolve_weights(job.training, place.root),
-        **rows.files,
+        **files,
         # 0 is unknown: labels that are hidden in the training rows.
         "reading_truth": {"zero": "unknown"},
         "method": job.loss,
-        "options": {} if job.loss == AUTO else with_numbers(job.options, rows.prior),
+        "options": {} if job.loss == AUTO else with_numbers(job.options, prior),
         "seed": job.seed,
-        "device": device,
+        "device": place.device.split(":")[0],
         "cache_dir": str(place.cache),
         "workers": 0,
-        "out": str(_run_folder(job, place)),
+        "out": str(out),
     }
     kept = _OF_AUTO if job.loss == AUTO else job.training
     settings = {k: v for k, v in settings.items() if k in kept or k not in job.training}
     # Settings of the whole grid may have no effect for one method, such as `head_epochs`.
     config = Config(**settings)
     idle = {name for name in job.training if config.without_effect(name) is not None}
-    result = train_run({name: value for name, value in settings.items() if name not in idle})
+    return {name: value for name, value in settings.items() if name not in idle}
+
+
+def _train_images(job: Job, rows: BenchRows, place: Place) -> Trained:
+    """Train head and backbone as `halftruth train` does."""
+    assert rows.files is not None
+    settings = image_settings(job, rows.files, rows.prior, place, _run_folder(job, place))
+    result = train_run(settings)
     details = result.details
     assert details is not None
     order = np.concatenate(list(details.parts.values()))

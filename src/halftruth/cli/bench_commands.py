@@ -11,6 +11,7 @@ from halftruth.cli.paper_commands import (
     Jobs,
     Limit,
     Seeds,
+    Setting,
     paper,
     parse_seeds,
     run_and_show,
@@ -41,11 +42,10 @@ def run(
     ] = None,
     seeds: Seeds = None,
     trials: Annotated[int | None, typer.Option(min=1, help="Settings to try per method.")] = None,
-    decide: Annotated[
-        str | None,
-        typer.Option(help="Predict by a rule (f1, precision=0.9, ...) instead of a threshold."),
+    label_seeds: Annotated[
+        str | None, typer.Option(help="Other samples of the shown labels: 1200,1201.")
     ] = None,
-    epochs: Annotated[int | None, typer.Option(min=1, help="Another number of epochs.")] = None,
+    setting: Setting = None,
     limit: Limit = None,
     cache: Annotated[
         Path | None, typer.Option(help="Folder of decoded images and features.")
@@ -64,13 +64,9 @@ def run(
     if out.suffix != ".jsonl":
         raise typer.BadParameter(f"expected a .jsonl file, got {out}", param_hint="--out")
     spec = load_grid(
-        grid, seeds=parse_seeds(seeds), trials=trials, decide=decide,
-        labels=None if labels is None else labels.split(","),
+        grid, o.assignments(setting, "--setting"), seeds=parse_seeds(seeds), trials=trials,
+        label_seed=parse_seeds(label_seeds), labels=None if labels is None else labels.split(","),
     )  # fmt: skip
-    if epochs is not None:
-        for settings in (spec.training, *(about.get("training") for about in spec.data.values())):
-            if settings is not None:
-                settings |= {"epochs": epochs, "head_epochs": epochs}
     if limit is not None:
         spec.data = {name: {**about, "limit": limit} for name, about in spec.data.items()}
     chosen = spec.select(methods=methods, data=only)
@@ -85,15 +81,12 @@ def show(
     metric: Annotated[
         list[str] | None, typer.Option(help="Metric, may be repeated; mAP by default.")
     ] = None,
-    style: Annotated[str, typer.Option(help="markdown, csv or latex.")] = "markdown",
+    style: Annotated[str, typer.Option(help="markdown or latex.")] = "markdown",
     only: Annotated[str | None, typer.Option(help="Only these data sets.")] = None,
     part: Annotated[str, typer.Option(help="test or val.")] = "test",
     test: Annotated[
-        str | None,
-        typer.Option(
-            help="Add paired significance tests between methods over seeds: t or sign-flip."
-        ),
-    ] = None,
+        bool, typer.Option("--test", help="Add paired t tests between methods over seeds.")
+    ] = False,
     against: Annotated[
         str | None, typer.Option(help="With --test: compare every method with this one only.")
     ] = None,
@@ -106,16 +99,16 @@ def show(
     from halftruth.bench.grid import matching
     from halftruth.bench.significance import compare, significance_table
 
-    if against is not None and test is None:
+    if against is not None and not test:
         raise typer.BadParameter("it has no effect without --test", param_hint="--against")
     records, metrics = read_results(results), metric or ["mAP"]
     if only is not None:
         kept = matching({record["data"]: None for record in records}, only, "data")
         records = [record for record in records if record["data"] in kept]
     typer.echo(table(records, metrics=metrics, style=style, part=part), nl=False)
-    for name in metrics if test is not None else ():
-        compared = compare(records, name, part, str(test), against)
-        typer.echo("\n" + significance_table(compared, name, str(test), LEVEL), nl=False)
+    for name in metrics if test else ():
+        compared = compare(records, name, part, against)
+        typer.echo("\n" + significance_table(compared, name, LEVEL), nl=False)
 
 
 app.command("paper")(paper)

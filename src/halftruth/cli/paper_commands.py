@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 Jobs = Annotated[int, typer.Option("--jobs", "-j", min=1, help="Number of processes.")]
 Device = Annotated[str, typer.Option(help="auto (every GPU), cpu, or a list: cuda:0,cuda:1.")]
 Seeds = Annotated[str | None, typer.Option(help="Other seeds: 0,1,2.")]
+Setting = Annotated[
+    list[str] | None,
+    typer.Option(help="key=value: another training setting for every run; may be repeated."),
+]
 Limit = Annotated[int | None, typer.Option(min=1, help="Rows per part at most, for a quick test.")]
 
 
@@ -38,10 +42,7 @@ def paper(
         typer.Option(help="A smaller form of the comparison, as listed: voc-features, voc, ..."),
     ] = None,
     seeds: Seeds = None,
-    setting: Annotated[
-        list[str] | None,
-        typer.Option(help="key=value: another training setting for every run; may be repeated."),
-    ] = None,
+    setting: Setting = None,
     limit: Limit = None,
     only: Annotated[
         str | None, typer.Option(help="Only these data sets: voc2012,coco2014.")
@@ -61,6 +62,7 @@ def paper(
 
     given: dict[str, Any] = {"data": data, "out": out, "form": form, "seeds": seeds}
     given |= {"setting": setting, "limit": limit, "only": only, "add": add or []}
+    given |= {"jobs": jobs if jobs > 1 else None, "device": None if device == "auto" else device}
     if table is None and figure is None:
         _refuse(given, "without --table or --figure")
         for item in items(number):
@@ -92,7 +94,7 @@ def paper(
         check_data(item, data, only)
     kinds: dict[str, Callable[..., None]]
     kinds = {"runs": _run_grids, "train": _draw, "losses": _draw, "labels": _draw}
-    kinds.get(item.kind, _show)(item, **given, jobs=jobs, device=device)
+    kinds.get(item.kind, _show)(item, **{**given, "jobs": jobs, "device": device})
 
 
 def _refuse(given: Mapping[str, object], where: str) -> None:
@@ -174,7 +176,7 @@ def _draw(item: "Item", data: Path, out: Path, **given: Any) -> None:
     from halftruth.plots.paper_figures import draw_item
 
     trained: dict[str, list[Path]] = {}
-    where = {name: given[name] for name in ("form", "only")}
+    where = {name: given[name] for name in ("form", "only", "device")}
     drawn = draw_item(item, data, out, given["settings"], given["limit"], say, **where)
     for folder, drawings, runs in drawn:
         _save(drawings, folder)

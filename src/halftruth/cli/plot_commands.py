@@ -115,16 +115,6 @@ def data(
     labels: Annotated[Path, typer.Argument(help="Label file.")],
     reading: dict[str, object],
     truth: Annotated[Path | None, typer.Option(help="Complete labels of the same items.")] = None,
-    hide: Annotated[
-        str | None,
-        typer.Option(help="Treat the file as complete and hide labels: single, drop-0.8, rarest."),
-    ] = None,
-    seed: Annotated[
-        int | None, typer.Option(help="Seed of the hidden labels (--hide). [default: 1200]")
-    ] = None,
-    groups: Annotated[
-        Path | None, typer.Option(help="YAML file that joins classes: `vehicles: [car, bus]`.")
-    ] = None,
     read_truth: Annotated[
         list[str] | None,
         typer.Option(help="key=value: how to read the file of --truth, if it differs."),
@@ -134,47 +124,21 @@ def data(
 ) -> None:
     """Draw label counts, positives per row, co-occurrence, and hidden labels if known.
 
-    halftruth plot data labels.csv --zero absent --hide single
+    halftruth plot data observed.csv --truth labels.csv
     """
-    from halftruth.plots.label_figures import draw_data, read_hidden
+    from halftruth.data import read_labels
+    from halftruth.plots.label_figures import draw_data, read_with_truth
 
     how = o.check_reading(o.assignments(read_truth, "--read-truth"), "--read-truth")
-    if seed is not None and hide is None:
-        raise typer.BadParameter("--seed has no effect without --hide")
     if how and truth is None:
         raise typer.BadParameter("--read-truth has no effect without --truth")
-    seed = 1200 if seed is None else seed
-    matrix, complete = read_hidden(labels, reading, truth, how, hide, seed)
-    if groups is not None:
-        from halftruth.plots.label_figures import join_classes, read_categories
-
-        matrix, complete = join_classes(matrix, complete, read_categories(groups))
-    drawings = draw_data(matrix, complete)
-    _save(drawings, out, Path("plots"), overwrite, labels, truth, groups)
+    if truth is None:
+        drawings = draw_data(read_labels(labels, **reading))  # type: ignore[arg-type]
+    else:
+        drawings = draw_data(*read_with_truth(labels, reading, truth, how))
+    _save(drawings, out, Path("plots"), overwrite, labels, truth)
     if all(drawing.name != "co-occurrence" for drawing in drawings):
         say("left out: co-occurrence: no row has two present labels")
-
-
-@app.command("tune")
-def tune(
-    study: Annotated[
-        str,
-        typer.Argument(help="Folder of `halftruth tune`, its study.db, or the URL of a storage."),
-    ],
-    name: Annotated[
-        str | None, typer.Option("--study", help="Name of the study, if the storage has several.")
-    ] = None,
-    out: Out = None,
-    overwrite: o.Overwrite = False,
-) -> None:
-    """Draw the history of a search, and how its result depends on each setting.
-
-    halftruth plot tune runs/tune
-    """
-    from halftruth.plots.search_figures import draw_study
-
-    folder = Path(study) if Path(study).is_dir() else Path()
-    _save(draw_study(study, name), out, folder / "plots", overwrite)
 
 
 @app.command("bench")

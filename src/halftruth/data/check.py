@@ -19,6 +19,7 @@ from halftruth.data.readers.label_lists import question_classes
 from halftruth.data.splits import Splits, check_leakage, named_splits
 from halftruth.data.wide_matrix import Matrix, WideMatrix
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix
+from halftruth.presence.ranking import rank_columns
 
 RARE = 5
 # A column with this AUC predicts a class alone. Cells of features that are ranked for that at most.
@@ -217,9 +218,6 @@ def question_features(
     rows, some are drawn. Such columns may be made from the labels. `copies`: False for scores, and
     for rows with groups.
     """
-    from scipy.special import gammaln
-    from scipy.stats import rankdata
-
     columns = values.columns if isinstance(values, WideMatrix) else np.arange(values.shape[1])
     if len(labels) > (most := max(_MOST_CELLS // len(columns), 200)):
         rows = np.random.default_rng(0).choice(len(labels), most, replace=False)
@@ -232,14 +230,14 @@ def question_features(
     n, count = len(values), present.sum(axis=0)
     # By chance, one of so many columns ranks a few labels first.
     log_tries = math.log(2000 * values.shape[1] * len(count))
-    log_orders = gammaln(n + 1) - gammaln(count + 1) - gammaln(n - count + 1)
+    log_orders = np.array([_count_log_orders(n, int(one)) for one in count])
     tested = np.flatnonzero(log_orders > log_tries)
     if not len(tested):
         return asked
     count = count[tested]
     lowest = np.nanmin(values, axis=0, initial=np.inf)
-    ranks = rankdata(np.where(np.isnan(values), lowest, values), axis=0)
-    auc = (ranks.T @ present[:, tested] - count * (count + 1) / 2) / (count * (n - count))
+    ranks = rank_columns(np.where(np.isnan(values), lowest, values))
+    auc = 0.5 + ranks.T @ present[:, tested] / (count * (n - count))
     names = [*map(str, columns)] if names is None else [str(names[int(k)]) for k in columns]
     found = [
         f"{names[j]!r} the class {str(classes[tested[k]])!r}"
@@ -254,6 +252,11 @@ def question_features(
         f"{more}; if it is made from the labels, drop it: new rows would not keep what scores "
         "promise",
     ]
+
+
+def _count_log_orders(n: int, count: int) -> float:
+    """Return the logarithm of the number of ways to choose so many of n rows."""
+    return math.lgamma(n + 1) - math.lgamma(count + 1) - math.lgamma(n - count + 1)
 
 
 def _question_copies(values: np.ndarray, place: str) -> list[str]:

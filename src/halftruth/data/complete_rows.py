@@ -193,6 +193,10 @@ def check_complete_rows(given: object, rows: int) -> np.ndarray:
         raise ValueError(
             f"expected complete_rows between 0 and {rows - 1:,}, counted from 0, got {wrong}"
         )
+    if array.size > len(np.unique(array)):
+        raise ValueError(
+            "expected the number of each complete row once; a mask of 0 and 1 must be of bool"
+        )
     return _to_mask(array.astype(np.intp), rows)
 
 

@@ -9,15 +9,15 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from halftruth.data.errors import DataError, nearest, option, some
+from halftruth.data.errors import DataError, find_twice, nearest, option, some
 from halftruth.data.feature_columns import MATRIX, read_feature_columns
 from halftruth.data.features import match_rows
 from halftruth.data.readers import read_label_file
-from halftruth.data.readers.duplicates import resolve_duplicates
+from halftruth.data.readers.duplicates import repeated_rows, resolve_duplicates
 from halftruth.data.readers.label_lists import NothingNowhere, question_classes
-from halftruth.data.readers.label_table import question_weights
+from halftruth.data.readers.label_table import question_weights, refuse_labels_as_weights
 from halftruth.data.readers.text_table import plain, read_table
-from halftruth.labels import PRESENT, UNKNOWN, Hierarchy, LabelMatrix, SparseLabels
+from halftruth.labels import UNKNOWN, Hierarchy, LabelMatrix, SparseLabels
 from halftruth.reading import READING, Reading, describe_options
 
 
@@ -35,6 +35,8 @@ def read_labels(
     weights = options.pop("label_weights", None)
     others = [also] if isinstance(also, str | Path) else list(also)
     paths = [source, *others]
+    if twice := find_twice(Path(path).resolve() for path in paths):
+        raise DataError(f"{option('also')}: {twice[0]} is given twice")
     # Votes are counted when all rows are there.
     votes = options.get("duplicates") == "vote" and (len(paths) > 1 or hierarchy is not None)
     if votes:
@@ -113,7 +115,8 @@ def _join(paths: Sequence[str | Path], parts: Sequence[LabelMatrix], votes: bool
         ),
         _concatenate_weights(parts, classes),
     )
-    return joined if votes else _resolve(joined, "merge")
+    again = joined.items is not None and len(repeated_rows(joined.items))
+    return _resolve(joined, "merge") if again and not votes else joined
 
 
 def _join_sparse(parts: Sequence[LabelMatrix], classes: tuple[str, ...]) -> LabelMatrix:
@@ -205,7 +208,7 @@ def _complete(labels: LabelMatrix, path: str | Path) -> LabelMatrix:
         )
     if labels.soft is not None:
         raise DataError(f"{path}: a hierarchy is for hard labels, and these are soft")
-    pairs = _read_pairs(path, labels.classes)
+    pairs = _read_pairs(path)
     try:
         found = Hierarchy.of(pairs, labels.classes).complete(labels.values)
     except ValueError as error:
@@ -222,7 +225,7 @@ def read_parents(path: str | Path | None, classes: Sequence[str]) -> list[list[i
     """
     if path is None:
         return []
-    pairs = _read_pairs(path, classes)
+    pairs = _read_pairs(path)
     names = list(dict.fromkeys(name for pair in pairs for name in pair))
     above, place = Hierarchy.of(pairs, names).ancestors, {name: k for k, name in enumerate(classes)}
     numbers = ((names[child], names[parent]) for child, parent in np.argwhere(above))
@@ -233,7 +236,7 @@ def read_parents(path: str | Path | None, classes: Sequence[str]) -> list[list[i
     ]
 
 
-def _read_pairs(path: str | Path, classes: Sequence[str]) -> list[tuple[str, str]]:
+def _read_pairs(path: str | Path) -> list[tuple[str, str]]:
     """The pairs of child and parent in a file."""
     try:
         table = read_table(Path(path))
@@ -242,14 +245,11 @@ def _read_pairs(path: str | Path, classes: Sequence[str]) -> list[tuple[str, str
             f"{error}; expected the header child,parent and one pair of classes per line"
         ) from None
     named = {plain(name): name for name in table.columns}
-    if {"child", "parent"} <= named.keys():
-        chosen = [named["child"], named["parent"]]
-    elif len(table.columns) == 2 and not set(table.columns) <= set(classes):
-        chosen = list(table.columns)
-    else:
+    if not {"child", "parent"} <= named.keys():
         raise DataError(
             f"{path}: expected the columns child and parent, got {some(list(table.columns))}"
         )
+    chosen = [named["child"], named["parent"]]
     return list(zip(*(table.texts(name, "hierarchy") for name in chosen), strict=True))
 
 
@@ -277,12 +277,8 @@ def _with_weights(labels: LabelMatrix, path: Path) -> LabelMatrix:
                 f"there is none for {some(lost)}"
             )
         found = np.stack([columns[name] for name in labels.classes], axis=1)
-    same = found.shape == (len(labels), len(labels.classes)) and not labels.is_sparse
-    if same and np.array_equal(found, labels.values == PRESENT):
-        raise DataError(
-            f"{path}: these weights are the labels, 1 where one is present and 0 elsewhere, so "
-            "that no other label would count; give a file of weights"
-        )
+    if not labels.is_sparse:
+        refuse_labels_as_weights(np.asarray(found), labels.values, str(path))
     notes = (*labels.notes, *question_weights(np.asarray(found), str(path)))
     try:
         return dataclasses.replace(labels, weights=found, notes=notes)

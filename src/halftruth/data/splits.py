@@ -46,7 +46,7 @@ def split_rows(
         order = random.permutation(n)
         train, held_out = np.sort(order[: n - wanted]), np.sort(order[n - wanted :])
     else:
-        chosen = _whole_groups(_check_groups(groups, n), wanted, random)
+        chosen = _whole_groups(check_groups(groups, n), wanted, random)
         train, held_out = np.flatnonzero(~chosen), np.flatnonzero(chosen)
     if not len(train) or not len(held_out):
         unit = "rows" if groups is None else f"rows in {len(np.unique(groups)):,} groups"
@@ -116,7 +116,7 @@ def choose_splits(
     """
     nothing = np.empty(0, dtype=np.intp)
     if groups is not None:
-        groups = _check_groups(groups, n)
+        groups = check_groups(groups, n)
     if column is None:
         parts = Splits(np.arange(n), nothing, nothing)
     elif len(column) != n:
@@ -146,14 +146,35 @@ def check_leakage(parts: Splits, groups: np.ndarray) -> None:
             )
 
 
-def _check_groups(groups: np.ndarray, n: int) -> np.ndarray:
-    named = np.asarray(groups, dtype=str)
-    if named.shape != (n,):
-        raise DataError(f"groups must have one entry per row: expected {n:,}, got {named.shape}")
-    blank = np.flatnonzero(np.char.strip(named) == "")
-    if len(blank):
-        raise DataError(f"{len(blank):,} rows have no group (the first: {blank[0]}); fill it in")
-    return named
+def check_groups(groups: object, n: int, place: str = "groups") -> np.ndarray:
+    """Return the group of each of `n` rows as text; a row without a group is an error."""
+    given = np.asarray(groups)
+    if given.shape != (n,):
+        raise DataError(
+            f"{place}: expected one entry per row, {n:,}, got shape {given.shape}; combined rows "
+            "of an item and joined files cannot have groups"
+        )
+    blank = [
+        row
+        for row, group in enumerate(given.tolist())
+        if group is None or group != group or not str(group).strip()
+    ]
+    if blank:
+        raise DataError(
+            f"{place}: {len(blank):,} rows have no group (the first: row {blank[0] + 1}); give "
+            "each row one"
+        )
+    return given.astype(str)
+
+
+def question_groups(groups: np.ndarray) -> list[str]:
+    """What to ask about groups: labels, or names of the rows, in their place."""
+    found = set(groups.tolist())
+    if found <= {"0", "1"}:
+        return ["is 0 or 1 in every row, as labels are; if it is a class, leave the option out"]
+    if len(found) == len(groups):
+        return ["has no effect, since every row has a group of its own; leave it out"]
+    return []
 
 
 def _whole_groups(groups: np.ndarray, wanted: int, random: np.random.RandomState) -> np.ndarray:

@@ -94,7 +94,9 @@ def read_tar_samples(path: Path) -> dict[str, dict[str, object]]:
             continue
         text = _decode(shard.read(name), place)
         if ending.lower() != "json":
-            fields[ending.lower()] = text.strip()
+            # A .cls of webdataset is the number of a class, never a label.
+            number = ending.lower() == "cls" and text.strip().isdigit()
+            fields[ending.lower()] = [text.strip()] if number else text.strip()
             continue
         values = parse_object(text, place)
         values.pop("image", None)

@@ -151,11 +151,26 @@ def place_verdicts(
             )
     else:
         rows = verdicts["row"].to_numpy(dtype=np.intp)
-        if len(rows) and (rows.min() < 0 or rows.max() >= len(labels)):
+        outside = rows[(rows < 0) | (rows >= len(labels))]
+        if len(outside):
             raise DataError(
-                f"{source}: has a verdict on row {rows.max() + 1:,}, and the label file has "
-                f"{len(labels):,} rows; is it the audit of another file?"
+                f"{source}: has a verdict on row {outside[0] + 1:,}, and the label file has the "
+                f"rows 1 to {len(labels):,}; is it the audit of another file?"
             )
+        named = verdicts["item"].to_numpy(dtype=str)
+        if items is None and (named != "").any():
+            warnings.warn(
+                f"{source}: names items, but the label file does not; the numbers of rows count",
+                stacklevel=3,
+            )
+        elif items is not None:
+            own = np.array(items)[rows]
+            if (other := np.flatnonzero((named != "") & (named != own))).size:
+                row = other[0]
+                raise DataError(
+                    f"{source}: has a verdict on row {rows[row] + 1:,} as {str(named[row])!r}, but "
+                    f"the label file has {str(own[row])!r} there; is it the audit of another file?"
+                )
     return rows, columns
 
 

@@ -11,13 +11,21 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_matrix
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import check_consistent_length, check_random_state, column_or_1d
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from halftruth.data.check import question_features
+from halftruth.data.errors import refuse_twice
+from halftruth.data.features import check_features
 from halftruth.data.hints import list_hints, read_hints
 from halftruth.data.memory import check_memory
 from halftruth.data.readers.label_lists import question_classes
+from halftruth.data.readers.label_table import (
+    question_columns,
+    question_weights,
+    refuse_labels_as_weights,
+)
+from halftruth.data.splits import check_groups, question_groups
 from halftruth.data.wide_matrix import MOST_FEATURES
 from halftruth.estimator import targets, training
 from halftruth.estimator.training import Fitted, TrainingData
@@ -26,7 +34,7 @@ from halftruth.metrics import mean_average_precision
 from halftruth.models import Classifier
 from halftruth.presence.decisions import Decisions, fit_decisions, parse_rule
 from halftruth.presence.decisions import decide as choose_thresholds
-from halftruth.presence.probabilities import Probabilities
+from halftruth.presence.probabilities import Probabilities, check_labels_per_row
 from halftruth.presence.propensity import LabelBias
 from halftruth.seeds import check_seed
 from halftruth.train.config import Config, ConfigError, resolve_method
@@ -230,19 +238,26 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self : HalftruthClassifier
         """
         names = getattr(y, "columns", None)
+        refuse_twice([] if names is None else names, "y")
         targets.check_same_order(X, y)
+        targets.refuse_dates(X)
         with targets.explain(X, y):
             y = targets.fill_missing(y)
             X, y = validate_data(self, X, y, multi_output=True, ensure_min_samples=2, **_FLOATS)
+        if not is_sparse(X):
+            check_features(X, place="X")
         if groups is not None:
-            groups = column_or_1d(groups)
-            check_consistent_length(X, groups)
-            targets.check_groups(groups)
+            groups = check_groups(groups, X.shape[0])
+            self._warn([f"groups: {text}" for text in question_groups(groups)])
         weights = targets.check_sample_weight(sample_weight, X, y)
+        if weights is not None and not is_sparse(y):
+            refuse_labels_as_weights(weights, y, "sample_weight")
+            self._warn(question_weights(weights, "sample_weight"))
         # Rows of weight 0 count nowhere, not in folds and not in the model of labelling either.
         counted = np.arange(X.shape[0]) if weights is None else targets.find_counted(weights)
         config = self._make_config()
         config = self._choose_plan(config, X, y.shape[1] if np.ndim(y) == 2 else 1)
+        parse_rule(self.decide, y.shape[1] if np.ndim(y) == 2 else 1)
         self.plan_ = self._describe_plan(config)
         self._warn([] if names is None else question_classes(names))
         self.sparse_output_ = is_sparse(y)
@@ -271,6 +286,7 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             y = np.where(weights > 0, y, np.int8(UNKNOWN))
         targets.check_any_present(y > 0, len(y))
         names = np.arange(y.shape[1]) if names is None else np.asarray(names)
+        self._warn(question_columns(names, y))
         knowledge = self.prevalence or {}, self.complete_classes or (), self.labels_per_row
         shares, complete = parse_label_priors(y, names, *knowledge)
         columns = getattr(self, "feature_names_in_", None)
@@ -380,7 +396,10 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         else:
             # A number is the seed itself, as in `halftruth train --seed`.
             seed = check_seed(state, "random_state")
-        problems = targets.find_problems(given.pop("members"), given.pop("val"), given["patience"])
+        problems = targets.find_problems(
+            given.pop("members"), given.pop("val"), given["patience"], self.prevalence,
+            self.complete_classes,
+        )  # fmt: skip
         given = resolve_method(given, stored=False)
         settings = {**given, "options": given["options"] or {}, "head_lr": given["lr"]}
         config = Config(**settings, features=["X"], seed=seed)
@@ -484,6 +503,8 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if not found or self.hints_ is None:
             if found:
                 raise ValueError("hints: have no effect, since none were given to fit")
+            if self.hints_ is not None:
+                self._warn(["fitted with hints; without them, these are predictions of X alone"])
             return logits
         if len(found) != len(self.hints_.scales):
             raise ValueError(f"hints: expected {len(self.hints_.scales)}, got {len(found)}")
@@ -520,7 +541,11 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Return the curves, for a known number of labels per row."""
         fitted = self.probabilities_
         if labels_per_row is None:
-            return fitted
+            if self.labels_per_row in (None, self._level):
+                return fitted
+            # Set after fit, as the rule may be.
+            labels_per_row = self.labels_per_row
+        check_labels_per_row(labels_per_row, len(self.classes_), {})
         least = float(fitted.shown.sum()) / fitted.rows
         if labels_per_row < _ROUNDED * least:
             raise ValueError(
@@ -539,7 +564,9 @@ class HalftruthClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return choose_thresholds(p, self._shown, rule, known, shared=shared)
 
     def _set_decisions(self, decisions: Decisions) -> None:
-        self.decisions_ = decisions
+        self.decisions_, self._level = decisions, self.labels_per_row
+        if reason := self.probabilities_.not_known:
+            self._warn([f"scores are not estimated: {reason}"])
         self.thresholds_ = self.decisions_.thresholds
         self.not_predicted_ = self.classes_[~self.decisions_.predicted]
 

@@ -1,11 +1,12 @@
 """Checks of labels, weights and settings that scikit-learn users pass."""
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from scipy.sparse import csr_matrix
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 
@@ -45,16 +46,30 @@ def fill_missing(y: Any) -> object:
 
 
 def check_same_order(X: object, y: object) -> None:
-    """Refuse two frames whose indices name the same rows in another order."""
+    """Refuse indices that name the same rows in another order; question those of other rows."""
     ours: Any = getattr(X, "index", None)
     theirs: Any = getattr(y, "index", None)
     if not hasattr(ours, "equals") or not hasattr(theirs, "equals") or ours.equals(theirs):
         return
-    if len(ours) == len(theirs) and ours.is_unique and set(ours) == set(theirs):
+    if len(ours) != len(theirs) or not ours.is_unique:
+        return
+    if set(ours) == set(theirs):
         raise ValueError(
             "y: its index names the rows of X in another order; pass y.loc[X.index], or "
             "y.reset_index(drop=True) and X.reset_index(drop=True) if the order is right"
         )
+    if not any(index.equals(pd.RangeIndex(len(index))) for index in (ours, theirs)):
+        warnings.warn(
+            "X and y have different indices; the rows of y are taken in the order of X",
+            stacklevel=3,
+        )
+
+
+def refuse_dates(X: object) -> None:
+    """Refuse an array of dates or times, which would be read as nanoseconds."""
+    kinds = list(X.dtypes) if isinstance(X, pd.DataFrame) else [getattr(X, "dtype", None)]
+    if dates := [kind for kind in kinds if getattr(kind, "kind", "O") in "mM"]:
+        raise ValueError(f"X: holds dates or times ({dates[0]}); expected numbers, such as days")
 
 
 @contextmanager
@@ -68,7 +83,7 @@ def explain(X: object, y: object) -> Iterator[None]:
         raise
 
 
-def _find_reason(X: object, y: Any) -> str | None:
+def _find_reason(X: object, y: object) -> str | None:
     """Say what features or labels are, if they are something else than numbers in a table."""
     for name, given in (("X", X), ("y", y)):
         if isinstance(given, dict):
@@ -109,7 +124,7 @@ def _find_reason(X: object, y: Any) -> str | None:
     return None
 
 
-def order_columns(y: Any, classes: np.ndarray) -> Any:
+def order_columns(y: Any, classes: np.ndarray) -> object:
     """Return a DataFrame of labels with its columns in the order of `classes`, by their names."""
     names = getattr(y, "columns", None)
     if names is None or np.array_equal(names, classes):
@@ -184,12 +199,6 @@ def check_sample_weight(
     return found
 
 
-def check_groups(groups: np.ndarray) -> None:
-    """Refuse rows without a group."""
-    if missing := sum(group is None or group != group for group in groups.tolist()):
-        raise ValueError(f"groups: {missing:,} rows have no group; give each row one")
-
-
 def find_counted(weights: np.ndarray) -> np.ndarray:
     """Return the rows that have a weight other than 0."""
     rows = np.flatnonzero(weights.any(axis=1))
@@ -214,7 +223,13 @@ def refuse_with_many_classes(weights: np.ndarray | None, **given: object) -> Non
         )
 
 
-def find_problems(members: Sequence[object], val: object, patience: object) -> list[str]:
+def find_problems(
+    members: Sequence[object],
+    val: object,
+    patience: object,
+    prevalence: object = None,
+    complete_classes: object = None,
+) -> list[str]:
     """Return the problems of the settings that `Config` does not have."""
     found = []
     if isinstance(val, bool) or not isinstance(val, (int, float)) or not 0 <= val < 1:
@@ -223,6 +238,12 @@ def find_problems(members: Sequence[object], val: object, patience: object) -> l
         found.append("val: patience needs held-out rows, for instance val=0.2")
     if members is not None:
         listed = [] if isinstance(members, str) else list(members)
-        if not listed or not set(listed) <= set(MEMBERS):
-            found.append(f"members: expected a list of {', '.join(MEMBERS)}, got {members!r}")
+        if not listed or not set(listed) <= set(MEMBERS) or len(set(listed)) < len(listed):
+            found.append(
+                f"members: expected a list of {', '.join(MEMBERS)}, each once, got {members!r}"
+            )
+    if prevalence is not None and not isinstance(prevalence, Mapping):
+        found.append(f"prevalence: expected a dict of classes and shares, got {prevalence!r:.80}")
+    if isinstance(complete_classes, str):
+        found.append(f"complete_classes: expected a list of classes, got {complete_classes!r}")
     return found

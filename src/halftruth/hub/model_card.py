@@ -84,7 +84,7 @@ def _usage(repo: str, kind: str, in_timm_layout: bool) -> str:
 
 def _training(run: TrainedRun, kind: str, result: dict[str, Any]) -> str:
     config = run.config
-    rows: dict[str, Any] = {
+    rows: dict[str, object] = {
         "method": f"`{config.method}`" + (f" {config.options}" if config.options else "")
     }
     if members := result.get("members"):

@@ -177,7 +177,7 @@ def _stays_in_torch(labels: torch.Tensor) -> bool:
     return elsewhere and labels.dtype not in _AWKWARD
 
 
-def _right(small: Any, values: Any) -> bool:
+def _right(small: Any, values: object) -> bool:
     """Whether int8 `small` has only codes and equals `values` (arrays or tensors)."""
     if 0 in small.shape:
         return True

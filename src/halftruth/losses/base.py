@@ -5,7 +5,7 @@ import math
 import reprlib
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, TypedDict, TypeVar
+from typing import ClassVar, TypedDict, TypeVar
 
 import torch
 from torch import Tensor
@@ -116,7 +116,7 @@ class Loss(Described, Watched):
         """Return the context for `terms` that depends on the whole batch."""
         return None
 
-    def terms(self, s: Logit, labels: Tensor, context: Any, rows: slice) -> Curve:
+    def terms(self, s: Logit, labels: Tensor, context: object, rows: slice) -> Curve:
         """Value and slope of every entry of some whole rows of the batch."""
         curve = self.unknown(s)
         no_absent = curves.holds_no_absent(labels)
@@ -403,8 +403,12 @@ class Loss(Described, Watched):
                 "logits, labels) gives value and gradient without autograd"
             )
         if not isinstance(logits, Tensor) or not logits.is_floating_point():
-            kind = getattr(logits, "dtype", type(logits).__name__)
-            raise TypeError(f"expected floating-point logits, got {kind}")
+            kind = logits.dtype if isinstance(logits, Tensor) else type(logits).__name__
+            raise TypeError(f"expected a tensor of floating-point logits, got {kind}")
+        if isinstance(labels, Tensor) and (labels.is_meta or labels.layout != torch.strided):
+            raise TypeError(
+                f"expected a dense tensor of labels, got {labels.layout} on {labels.device}"
+            )
         if not isinstance(labels, Tensor) or labels.device != logits.device:
             labels = torch.as_tensor(labels, device=logits.device)
         wanted = (2,) if self.views == 1 else (3,)

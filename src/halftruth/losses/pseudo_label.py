@@ -68,7 +68,7 @@ class PseudoLabel(Wrapper):
         self.base.begin(labels)
 
     @classmethod
-    def teacher_loss(cls, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    def teacher_loss(cls, options: Mapping[str, Any]) -> tuple[str, dict[str, object]]:
         base = options.get("base", "bce")
         described = {"name": base} if isinstance(base, str) else dict(base)
         if "reduction" in options:

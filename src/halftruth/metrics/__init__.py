@@ -1,7 +1,6 @@
 """Metrics for multi-label predictions: exact, vectorised, and aware of unknown labels."""
 
 import importlib
-from typing import Any
 
 from halftruth.metrics import thresholds
 from halftruth.metrics.counts import Counts, UndefinedMetricWarning, count
@@ -58,7 +57,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     # Looked for here, but it asks the model of labelling and scikit-learn.
     if name == "make_scorer":
         return importlib.import_module("halftruth.estimator").make_scorer

@@ -6,7 +6,6 @@ A block is small enough that a metric of 1,000,000 x 80 scores never holds a sec
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -41,7 +40,7 @@ class Data:
     def shape(self) -> tuple[int, int]:
         return self.scores.shape[0], self.scores.shape[1]
 
-    def result(self, values: Tensor) -> Any:
+    def result(self, values: Tensor) -> object:
         """Return values as the scores were given: a numpy array, or a tensor on their device."""
         return values.cpu().numpy() if self.as_numpy else values
 

@@ -5,7 +5,7 @@ numbers are computed from the counts, so that one pass over the scores is enough
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Unpack
+from typing import Unpack
 
 from torch import Tensor
 
@@ -36,7 +36,7 @@ def f_beta(
     beta: float = 1.0,
     threshold: float | Array = 0.5,
     **options: Unpack[CountOptions],
-) -> Any:
+) -> object:
     """F_β per class, (K,): recall is weighted β times as much as precision.
 
         F_β = (1+β²)·P·R / (β²·P + R)
@@ -52,7 +52,7 @@ def f_beta(
 
 def predictive_values(
     scores: Array, labels: Array, threshold: float | Array = 0.5, **options: Unpack[CountOptions]
-) -> tuple[Any, Any]:
+) -> tuple[object, object]:
     """PPV = tp/(tp+fp) and NPV = tn/(tn+fn) per class, (K,) each.
 
     "Leveraged asymmetric loss with disambiguation" (Fig. 2) reports their means over the classes,
@@ -178,5 +178,5 @@ def class_weights(weights: Weights, classes: Sequence[str] | None, number: int) 
     return weight
 
 
-def _like(scores: Array, values: Tensor) -> Any:
+def _like(scores: Array, values: Tensor) -> object:
     return values if isinstance(scores, Tensor) else values.numpy()

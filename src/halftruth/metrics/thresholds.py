@@ -62,7 +62,7 @@ def for_precision(
     *,
     ignore_unknown: bool = False,
     block_bytes: int | None = None,
-) -> Any:
+) -> object:
     """The threshold per class, (K,), with the highest recall at this precision or better.
 
     Where no threshold reaches the precision, and in classes without positives, it is +inf (the

@@ -88,7 +88,7 @@ class EnsembleHead(Head):
         return self.bias + (total if self.links is None else total + total @ self.links)
 
     @property
-    def layout(self) -> dict[str, dict[str, Any]]:
+    def layout(self) -> dict[str, dict[str, object]]:
         """The sizes of all members, from which `build_ensemble` makes the model again."""
         sizes = get_layout(self.parts)  # type: ignore[arg-type]
         if self.links is not None:

@@ -254,7 +254,7 @@ class _Export:
     def notes(self) -> str:
         """Return the description of the file as JSON."""
         model, size = self.model, self.model.image_size
-        inputs: dict[str, Any] = {"name": "input", "dtype": "float32"}
+        inputs: dict[str, object] = {"name": "input", "dtype": "float32"}
         if size:
             inputs |= {"kind": "image", "shape": ["batch", 3, size, size]}
             inputs |= {"layout": "NCHW, RGB"}

@@ -246,7 +246,7 @@ def compute_kl_from_normal(mean: Tensor, log_std: Tensor) -> Tensor:
 
 
 def create_head(
-    name: str, dim: int, num_classes: int, dropout: float = 0.0, **options: Any
+    name: str, dim: int, num_classes: int, dropout: float = 0.0, **options: object
 ) -> Head:
     """Create a head by name; `options` are `prior` and the arguments of the head.
 

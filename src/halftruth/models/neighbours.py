@@ -1,7 +1,5 @@
 """Labels of the most similar training rows, as a module."""
 
-from typing import Any
-
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -55,7 +53,7 @@ class Neighbours(nn.Module):
         self.register_buffer("pairs", torch.ones(num_classes, num_classes) if pairs else None)
 
     @property
-    def layout(self) -> dict[str, Any]:
+    def layout(self) -> dict[str, object]:
         """The sizes that the constructor needs."""
         sizes: dict[str, object] = {"rows": len(self.rows), "count": self.count}
         if self.weights is not None:

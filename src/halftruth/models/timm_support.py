@@ -56,7 +56,7 @@ def _compiler_on_demand() -> Iterator[None]:
     def is_compile_supported(device_type: str) -> bool:
         return importlib.import_module(_COMPILER).is_compile_supported(device_type)
 
-    def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None) -> Any:
+    def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None) -> object:
         return torch._disable_dynamo(fn, recursive)
 
     stand_in = ModuleType(_COMPILER)
@@ -106,7 +106,7 @@ def create_backbone(
     """
     timm = import_timm()
     _check_name(timm, name)
-    options: dict[str, Any] = {"num_classes": 0}
+    options: dict[str, object] = {"num_classes": 0}
     if ":" in name and str(weights) != "pretrained":
         name, more = _read_architecture(name)
         options |= more

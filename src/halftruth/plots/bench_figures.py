@@ -90,7 +90,7 @@ def draw_sweep(
             if x != "epoch" and at.min() >= 0 and at.max() > 20 * np.min(at[at > 0]):
                 axes.set_xscale("symlog", linthresh=np.min(at[at > 0]))
         axes.set_title(title)
-        axes.set_xlabel(x)
+        axes.set_xlabel(names.get(x, x))
         kind = "validation" if x == "epoch" else "test"
         axes.set_ylabel(f"{names.get(metric, metric)}, %, {kind} rows")
         if part["curve"].any():
@@ -101,7 +101,7 @@ def draw_sweep(
 @styled
 def draw_comparison(found: pd.DataFrame) -> Drawing:
     """Draw mean and deviation over seeds, one panel per data set and label setting."""
-    numbers = found[[*COLUMN, "method", "mean", "std", "seeds", "published"]]
+    numbers = found[[*COLUMN, "method", "mean", "std", "label_std", "seeds", "published"]]
     parts = list(numbers.groupby(COLUMN, sort=False))
     most = max(len(part) for _, part in parts)
     figure, grid = panels(1, len(parts), width=3.6, height=1.2 + 0.2 * most)
@@ -109,9 +109,13 @@ def draw_comparison(found: pd.DataFrame) -> Drawing:
         setup, data, labels, metric = cast(tuple[Any, ...], key)
         part = part.sort_values("mean", ascending=False, kind="stable").reset_index(drop=True)
         places = np.arange(len(part))
+        if part["label_std"].notna().any():
+            wide = {"elinewidth": 5, "alpha": 0.35, "label": "± over label samples"}
+            spread = part["label_std"].fillna(0)
+            axes.errorbar(part["mean"], places, xerr=spread, fmt="none", color=COLOURS[0], **wide)
         axes.errorbar(
             part["mean"], places, xerr=part["std"].fillna(0), fmt="o", markersize=5, capsize=2,
-            color=COLOURS[0], label="measured, mean ± standard deviation over seeds",
+            color=COLOURS[0], label="measured, mean ± standard deviation over training seeds",
         )  # fmt: skip
         if part["published"].notna().any():
             axes.plot(part["published"], places, "|", color=INK, markersize=9, label="published")

@@ -19,15 +19,15 @@ _DROPPED = 0.8
 
 
 @styled
-def draw_examples(folders: Sequence[Path], labels: Path, count: int = 4, skip: int = 0) -> Drawing:
+def draw_examples(folders: Sequence[Path], count: int = 4, skip: int = 0) -> Drawing:
     """Draw test images with the scores of their classes, by run (paper 003, Fig. 6 and 9).
 
-    folders: run folders, also copies after an early epoch. labels: a folder with truth.csv, the
-    complete labels. The images with most classes are shown, after the first `skip`. Green classes
-    are those that the labels of training would show, red ones are missing; ✓: the score is above
-    0.5.
+    folders: run folders with complete labels, also copies after an early epoch. The images with
+    most classes are shown, after the first `skip`. Green classes are those that the labels of
+    training would show, red ones are missing; ✓: the score is above 0.5.
     """
-    truth = read_labels(labels / "truth.csv", zero="unknown", split_column="split")
+    config = TrainedRun(folders[0]).config
+    truth = read_labels(Path(str(config.truth)), **config.reading_truth)
     assert truth.items is not None
     assert truth.split is not None
     part = "test" if (truth.split == "test").any() else "val"
@@ -36,10 +36,10 @@ def draw_examples(folders: Sequence[Path], labels: Path, count: int = 4, skip: i
     present = truth.values[rows] == PRESENT
     order = np.argsort(-present.sum(axis=1), kind="stable")[skip : skip + count]
     if not len(order):
-        raise DataError(f"{labels}: there are no test or validation rows to show")
+        raise DataError(f"{config.truth}: there are no test or validation rows to show")
     rows, shown, present = rows[order], shown[order], present[order]
     items = [str(truth.items[row]) for row in rows]
-    images = TrainedRun(folders[0]).config.images
+    images = config.images
     tables = []
     for folder in folders:
         run = TrainedRun(folder)

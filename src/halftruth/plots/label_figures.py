@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import yaml
 
-from halftruth.bench.label_settings import hide
+from halftruth.bench import read_bench_yaml
 from halftruth.data import DataError, read_labels
-from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix, co_occurrence
+from halftruth.labels import PRESENT, UNKNOWN, LabelMatrix, co_occurrence
 from halftruth.plots.style import (
     GROUP_COLOURS,
     Drawing,
@@ -28,36 +28,19 @@ from halftruth.train.task import align_truth, truth_options
 # Up to this many classes get one bar each; more are drawn as a curve over their ranks.
 _NAMED = 45
 _NUMBERED = 12
+# So many classes have a bar in the figure of COCO's annotations.
+_MOST = 20
 
 
-def read_hidden(
-    path: Path,
-    reading: dict[str, Any],
-    truth: Path | None = None,
-    reading_truth: dict[str, object] | None = None,
-    setting: str | None = None,
-    seed: int = 1200,
-) -> tuple[LabelMatrix, np.ndarray | None]:
-    """Read a label file, and the complete labels from a second file or by hiding some of the first.
-
-    `setting` is one of `halftruth.bench.label_settings.SETTINGS`, such as "single".
-    """
-    if truth is not None and setting is not None:
-        raise DataError("expected complete labels (--truth) or labels to hide (--hide), not both")
+def read_with_truth(
+    path: Path, reading: dict[str, Any], truth: Path, reading_truth: dict[str, object]
+) -> tuple[LabelMatrix, np.ndarray]:
+    """Read a label file, and the complete labels of its items from a second file."""
     config = Config(
-        labels=str(path),
-        truth=None if truth is None else str(truth),
-        reading=reading,
-        reading_truth=reading_truth or {},
+        labels=str(path), truth=str(truth), reading=reading, reading_truth=reading_truth
     )
     labels = read_labels(path, **reading)
-    if truth is not None:
-        return labels, align_truth(labels, read_labels(truth, **truth_options(config)), truth)
-    if setting is None:
-        return labels, None
-    # The file counts as complete: only labels that are present can be hidden.
-    complete = np.where(labels.values == PRESENT, PRESENT, ABSENT).astype(np.int8)
-    return replace(labels, stored=hide(complete, setting, seed)), complete
+    return labels, align_truth(labels, read_labels(truth, **truth_options(config)), truth)
 
 
 def draw_data(labels: LabelMatrix, truth: np.ndarray | None = None) -> list[Drawing]:
@@ -170,6 +153,29 @@ def draw_co_occurrence(labels: LabelMatrix, truth: np.ndarray | None = None) -> 
     return Drawing("co-occurrence", figure, numbers)
 
 
+def draw_annotations(labels: LabelMatrix, counts: Mapping[str, int], text: str) -> list[Drawing]:
+    """Draw counts per class of COCO and per category, and which categories co-occur (000 Fig. 5).
+
+    counts: annotated objects, where an image with five dogs counts five times, or images; `text`
+    says which. Classes of other data sets are categories of their own.
+    """
+    known = read_bench_yaml("datasets.yaml")["datasets"]["coco2014"]["categories"]
+    category = {one: name for name, some in known.items() for one in some}
+    category |= {one: one for one in labels.classes if one not in category}
+    numbers = pd.DataFrame(counts.items(), columns=["class", "annotations"])
+    numbers["category"] = numbers["class"].map(category)
+    summed = numbers.groupby("category")["annotations"].sum().reset_index()
+    found, look = [], {"annotations": "labelled"}
+    for name, table, key in (("", numbers, "class"), ("-categories", summed, "category")):
+        table = table.sort_values("annotations", ascending=False, kind="stable").head(_MOST)
+        found.append(draw_per_class(f"annotations{name}", table, look, text, key))
+    # PRESENT is the largest label: a category is present where one of its classes is.
+    columns = pd.DataFrame(labels.values.T).groupby([category[one] for one in labels.classes])
+    joined = columns.max().T
+    together = draw_co_occurrence(LabelMatrix(joined.to_numpy(), tuple(map(str, joined))))
+    return [*found, replace(together, name="co-occurrence-categories")]
+
+
 @styled
 def draw_per_class(
     name: str,
@@ -210,45 +216,3 @@ def draw_per_class(
     if len(groups) > 1:
         axes.legend(loc="lower right" if are_named else "upper right")
     return Drawing(name, figure, numbers.reset_index(drop=True))
-
-
-def read_categories(path: Path) -> dict[str, list[str]]:
-    """Read categories and their classes from a YAML file with lines `vehicles: [car, bus]`."""
-    try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise DataError(f"{path}: cannot be read as YAML: {error}") from error
-    right = isinstance(values, dict) and all(isinstance(v, list) and v for v in values.values())
-    if not right or not values:
-        raise DataError(f"{path}: expected lines such as `vehicles: [car, bus]`")
-    return {str(name): [str(one) for one in classes] for name, classes in values.items()}
-
-
-def join_classes(
-    labels: LabelMatrix, truth: np.ndarray | None, groups: dict[str, list[str]]
-) -> tuple[LabelMatrix, np.ndarray | None]:
-    """Join classes into categories: present where any of the classes is, absent where all are.
-
-    Classes without a category stay as they are.
-
-    >>> pets = LabelMatrix(np.array([[1, 0, -1], [-1, -1, 0]]), ("cat", "dog", "car"))
-    >>> joined, _ = join_classes(pets, None, {"pets": ["cat", "dog"]})
-    >>> joined.classes, joined.values.tolist()
-    (('pets', 'car'), [[1, -1], [-1, 0]])
-    """
-    named = [one for classes in groups.values() for one in classes]
-    unknown = sorted(set(named) - set(labels.classes))
-    twice = sorted({one for one in named if named.count(one) > 1})
-    if unknown or twice:
-        what = f"there is no class {unknown[0]!r}" if unknown else f"{twice[0]!r} is named twice"
-        raise DataError(f"groups: {what}; the classes are {', '.join(labels.classes)}")
-    every = {**groups, **{one: [one] for one in labels.classes if one not in named}}
-    place = {name: column for column, name in enumerate(labels.classes)}
-    columns = [[place[one] for one in classes] for classes in every.values()]
-
-    def join(values: np.ndarray) -> np.ndarray:
-        # PRESENT > UNKNOWN > ABSENT, so the largest label is the label of the category.
-        return np.stack([values[:, some].max(axis=1) for some in columns], axis=1)
-
-    matrix = replace(labels, stored=join(labels.values), classes=tuple(every))
-    return matrix, None if truth is None else join(truth)

@@ -7,17 +7,18 @@ from pathlib import Path
 
 import numpy as np
 
+from halftruth.bench.datasets.coco import count_annotations
 from halftruth.bench.paper_items import (
     BEFORE,
     Item,
     count_training_rows,
     label_sources,
-    train_recipes,
+    train_rows,
 )
 from halftruth.bench.run_data import load_benchmark
-from halftruth.plots.annotation_figures import draw_annotations
+from halftruth.labels import PRESENT
 from halftruth.plots.example_figures import draw_examples
-from halftruth.plots.label_figures import draw_data
+from halftruth.plots.label_figures import draw_annotations, draw_data
 from halftruth.plots.loss_figures import draw_losses, draw_means, draw_surface
 from halftruth.plots.run_figures import draw_runs
 from halftruth.plots.run_records import Record, read_runs
@@ -27,6 +28,7 @@ from halftruth.plots.style import Drawing
 def draw_item(
     item: Item, data: Path, out: Path, settings: dict[str, object], limit: int | None,
     say: Callable[[str], None], form: str | None = None, only: str | None = None,
+    device: str = "auto",
 ) -> Iterator[tuple[Path, list[Drawing], dict[str, list[Path]]]]:  # fmt: skip
     """Yield folders with their figures, and the run folders that they show by data set."""
     if item.kind == "losses":
@@ -43,18 +45,22 @@ def draw_item(
             rows = np.sort(np.concatenate(parts))
             drawings = draw_data(read.observed.select(rows), read.truth[rows])
             if "annotations" in item.values["figures"]:
-                drawings += draw_annotations(data / source["root"], read.observed)
+                # A small form has no annotated objects.
+                images = dict(zip(read.classes, (read.truth == PRESENT).sum(axis=0), strict=True))
+                counts = images if form else count_annotations(data / source["root"])
+                text = "images with the class" if form else "annotated objects"
+                drawings += draw_annotations(read.observed, counts, text)
             yield out / name, [one for one in drawings if one.name in item.values["figures"]], {}
     else:
-        trained = train_recipes(item, data, out, settings, limit, say, form, only)
+        trained = train_rows(item, data, out, settings, limit, say, form, only, device)
         for name, folders in trained.items():
-            drawings, place = [], out / "labels" / name
+            drawings = []
             if "examples" in item.values:
-                drawings = [draw_examples(folders, place, skip=item.values.get("skip", 0))]
+                drawings = [draw_examples(folders, skip=item.values.get("skip", 0))]
             figures = dict(item.values.get("figures", {}))
             if "class-distributions" in figures:
-                counts = [count_training_rows(folder) for folder in folders]
-                figures["class-distributions"] = {"train": counts}
+                shown = [count_training_rows(folder) for folder in folders]
+                figures["class-distributions"] = {"train": shown}
             if figures:
                 runs = _join_starts(read_runs(folders))
                 for run in runs:

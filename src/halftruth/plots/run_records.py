@@ -84,7 +84,7 @@ class Record:
         path = self.folder / "class_histograms.npz"
         if not path.is_file():
             return None
-        with refuse_damage(path), np.load(path) as file:
+        with refuse_damage(path), path.open("rb") as given, np.load(given) as file:
             found: np.ndarray | None = file.get(part)
             if found is not None and self.classes is not None and len(found) != len(self.classes):
                 raise ValueError(

@@ -27,7 +27,7 @@ _MODULES = {
     ),
     "labelling_model": ("PresenceRange",),
     "probabilities": ("Probabilities", "fit_probabilities"),
-    "ranking": ("NoRankingError", "Ranking", "measure_ranking"),
+    "ranking": ("NoRankingError", "Ranking", "measure_ranking", "question_order"),
     "propensity": ("LabelBias", "Preference", "choose_rows_to_complete", "find_preference"),
     "review_update": ("ReviewPosterior",),
     "uncertainty": ("Estimate",),

@@ -66,8 +66,8 @@ class Rule:
         return self.name if self.name in _FREE else f"{self.name}={self.number:g}"
 
 
-def parse_rule(text: str) -> Rule:
-    """Return the rule of a text such as "f1" or "precision=0.9".
+def parse_rule(text: str, classes: int | None = None) -> Rule:
+    """Return the rule of a text such as "f1" or "precision=0.9", which suits so many classes.
 
     >>> parse_rule("recall=0.95")
     Rule(name='recall', number=0.95)
@@ -84,6 +84,10 @@ def parse_rule(text: str) -> Rule:
         bounds = "a whole number of at least 1" if name == "top" else "a positive number"
         bounds = "a number from 0 to 1" if high == 1 else bounds
         raise ValueError(f"decide: {name} needs {bounds}, got {number}")
+    if name == "top" and classes is not None and value > classes:
+        raise ValueError(
+            f"decide: top needs at most {classes:,}, the number of classes, got {value:g}"
+        )
     return Rule(name, value)
 
 
@@ -128,7 +132,7 @@ def decide(
     >>> decide(p, np.array([5, 5]), "macro-f1")(p).tolist()
     [[True, True], [True, False], [False, False]]
     """
-    rule = parse_rule(rule) if isinstance(rule, str) else rule
+    rule = parse_rule(rule, len(shown)) if isinstance(rule, str) else rule
     if rule.name in _PROMISES and known is not None and known.not_known:
         raise NoRankingError(f"{rule} cannot be promised: {known.not_known}")
     p = np.asarray(probabilities, dtype=np.float64)

@@ -442,12 +442,14 @@ def check_labels_per_row(
     """
     low = sum(prevalence.values())
     high = low + classes - len(prevalence)
-    if labels_per_row is None or low < labels_per_row < high:
+    if labels_per_row is None or (
+        not isinstance(labels_per_row, str) and low < labels_per_row < high
+    ):
         return
     least = f"the known prevalences add up to, {low:g}," if prevalence else "0"
     raise ValueError(
         f"labels_per_row (--labels-per-row): expected more than {least} and less than {high:g}, "
-        f"which would be every class in every row, got {labels_per_row:g}"
+        f"which would be every class in every row, got {labels_per_row}"
     )
 
 

@@ -14,6 +14,7 @@ between groups to that between rows.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +24,8 @@ from halftruth.labels import PRESENT
 # Standard errors above chance: scores of shuffled rows reach them in 0.6 % of all cases.
 _ENOUGH = 2.5
 _MOST_ROWS = 20_000
+# Another column must rank the labels of a class this much better (AUC) before it is reported.
+_CLEARLY = 0.2
 
 
 class NoRankingError(ValueError):
@@ -74,12 +77,10 @@ def measure_ranking(
     >>> measure_ranking(noise[0] > 0, noise[1], np.arange(20).repeat(9)).found
     False
     """
-    rows = np.arange(len(labels))
-    if len(rows) > _MOST_ROWS:
-        rows = np.random.default_rng(0).choice(rows, _MOST_ROWS, replace=False)
+    rows = _draw_rows(len(labels))
     shown = (np.asarray(labels)[rows] == PRESENT).astype(np.float64)
     count, n = shown.sum(axis=0), len(rows)
-    rank = np.stack([_rank(column) for column in np.asarray(scores)[rows].T], axis=1)
+    rank = rank_columns(np.asarray(scores)[rows])
     tells = (count > 0) & (count < n) & (rank.std(axis=0) > 0)
     if not tells.any():
         return Ranking(0.0, 0.5, n)
@@ -98,8 +99,62 @@ def measure_ranking(
     return Ranking(float((own / spread).sum() / np.sqrt(max(variance, 1e-12))), float(auc), n)
 
 
-def _rank(values: np.ndarray) -> np.ndarray:
-    """Ranks around their mean; equal values share one."""
-    _, place, count = np.unique(values, return_inverse=True, return_counts=True)
-    middle = np.cumsum(count) - (count + 1) / 2
-    return np.asarray(middle[place] - (len(values) - 1) / 2)
+def rank_columns(values: np.ndarray) -> np.ndarray:
+    """Return the ranks in each column (N, K), around their mean; equal values share one."""
+    ranks = np.empty(values.shape)
+    for k, column in enumerate(values.T):
+        _, place, count = np.unique(column, return_inverse=True, return_counts=True)
+        ranks[:, k] = (np.cumsum(count) - (count + 1) / 2)[place] - (len(column) - 1) / 2
+    return ranks
+
+
+def question_order(
+    labels: np.ndarray, scores: np.ndarray, classes: Sequence[str], named: bool = True
+) -> list[str]:
+    """What to ask about scores (N, K) that fit the labels of other classes, or rank upside down.
+
+    `named`: columns have the names of classes, so that only two that fit each other's labels are
+    in another order. Differences are beyond chance: the largest of K AUCs by chance, each with a
+    standard deviation of 0.29 / √positives.
+    """
+    asked, rows = [], _draw_rows(len(labels))
+    shown, given = np.asarray(labels)[rows] == PRESENT, np.asarray(scores)[rows]
+    if np.isin(given, (0, 1)).all():
+        asked.append("all scores are 0 or 1, as labels and decisions are; give probabilities")
+    count, n = shown.sum(axis=0), len(shown)
+    at = np.flatnonzero((count > 0) & (count < n))
+    if not len(at):
+        return asked
+    ranks = rank_columns(given)
+    count = count[at]
+    auc = 0.5 + (shown[:, at].T @ ranks) / (count * (n - count))[:, None]
+    own, best = auc[np.arange(len(at)), at], auc.argmax(axis=1)
+    beyond = _CLEARLY + 0.29 * np.sqrt(2 * np.log(auc.shape[1] + 1) / count)
+    # Inverted scores have a low AUC, too: their own column must not explain the labels then.
+    moved = {
+        int(at[k]): int(best[k])
+        for k in np.flatnonzero(auc.max(axis=1) - np.maximum(own, 1 - own) > beyond)
+    }
+    if named:
+        moved = {k: other for k, other in moved.items() if moved.get(other) == k}
+    if moved:
+        told = [
+            f"that of {classes[j]!r} fits the labels of {classes[k]!r}" for k, j in moved.items()
+        ]
+        asked.append(
+            f"the scores seem to be in another class order: {'; '.join(told[:3])}; give a table "
+            "with the right names of classes in its header"
+        )
+    below = [classes[k] for k in at[0.5 - own > beyond]]
+    if below:
+        asked.append(
+            "rows that show these classes have lower scores for them than the others: "
+            f"{', '.join(map(repr, below[:5]))}; are scores or labels inverted, or rows in another "
+            "order?"
+        )
+    return asked
+
+
+def _draw_rows(count: int) -> np.ndarray:
+    few = count <= _MOST_ROWS
+    return np.arange(count) if few else np.random.default_rng(0).choice(count, _MOST_ROWS, False)

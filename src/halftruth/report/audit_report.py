@@ -151,7 +151,7 @@ def _cards(table: pd.DataFrame, rows: ShownRows) -> Iterator[str]:
         )
 
 
-def _likely(one: Mapping[Any, Any]) -> str:
+def _likely(one: Mapping[object, Any]) -> str:
     """The probability in percent: for a wrong label a range, since hard examples look the same."""
     ends = [f"{100 * one[name]:.0f}" for name in ("at_least", "at_most")]
     if one["kind"] == "missing" or ends[0] == ends[1]:

@@ -100,7 +100,7 @@ class Config(Settings):
         """Whether epochs and thresholds are chosen on complete labels."""
         return self.select == "truth" or (self.select == "auto" and self.truth is not None)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return all settings."""
         return dataclasses.asdict(self)
 

@@ -63,7 +63,7 @@ def make_epoch_record(stage: "Trainer") -> dict[str, Any]:
     `select` is the value of the criterion; without validation rows there is none. Epochs are
     counted from 1 in everything that is written or shown.
     """
-    record: dict[str, Any] = {
+    record: dict[str, object] = {
         "stage": stage.name,
         "epoch": stage.progress.epoch + 1,
         "loss": stage.progress.total / stage.batches.steps,

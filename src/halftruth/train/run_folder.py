@@ -213,7 +213,7 @@ def refuse_damage(path: Path) -> Iterator[None]:
     try:
         yield
     except (
-        AttributeError, ArithmeticError, LookupError, TypeError, ValueError, BadZipFile
+        AttributeError, ArithmeticError, EOFError, LookupError, TypeError, ValueError, BadZipFile
     ) as error:  # fmt: skip
         raise CheckpointError(
             f"{path} is damaged: {type(error).__name__}: {error}. Restore the file, or train again"
@@ -426,7 +426,11 @@ class Checkpoints:
 
     def best(self) -> dict[str, Any]:
         """Return the best weights so far, with their stage and epoch."""
-        return self._best if self.folder is None else load_checkpoint(self.folder / self.best_name)
+        if self.folder is None:
+            return self._best
+        found = load_checkpoint(self.folder / self.best_name)
+        check_same_run(found.get("identity", {}), dict(self.identity), self.folder / self.best_name)
+        return dict(found)
 
     def _write(self, name: str, tree: Mapping[str, object]) -> None:
         self.accelerator.wait_for_everyone()

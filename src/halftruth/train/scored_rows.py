@@ -45,13 +45,23 @@ class ScoredRows:
         """Read out_of_sample.npz of a run folder."""
         path = folder / OUT_OF_SAMPLE
         try:
-            with np.load(path, allow_pickle=False) as file:
-                return cls(*(file[key] for key in ("rows", "items", "labels", "logits")))
-        except (OSError, ValueError, KeyError, BadZipFile) as error:
+            # `np.load` of a path leaves a damaged file open.
+            with path.open("rb") as given, np.load(given) as file:
+                found = cls(*(file[key] for key in ("rows", "items", "labels", "logits")))
+            found._check()
+            return found
+        except (OSError, EOFError, ValueError, KeyError, BadZipFile) as error:
             raise CheckpointError(
                 f"cannot read {path}: {type(error).__name__}: {error}. It is written at the end of "
                 f"training; `halftruth train --resume --out {folder}` writes it again"
             ) from error
+
+    def _check(self) -> None:
+        shapes = {self.rows.shape, self.items.shape, self.labels.shape[:1]}
+        if shapes != {(len(self.logits),)} or self.labels.shape != self.logits.shape:
+            raise ValueError("its rows, items, labels and logits do not have one shape")
+        if not (np.isfinite(self.logits).all() and np.isin(self.labels, (-1, 0, 1)).all()):
+            raise ValueError("expected finite logits, and labels of 1, 0 and -1")
 
     def to_arrays(self) -> dict[str, object]:
         """Return what is written to out_of_sample.npz."""

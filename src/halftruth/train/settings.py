@@ -336,7 +336,7 @@ class Settings:
         default_words="chosen by the labels",
         only=(ONE_MODEL,),
     )  # fmt: skip
-    options: dict[str, Any] = _declare(
+    options: dict[str, object] = _declare(
         dict, METHOD, "Arguments of the method.", on_resume=FIXED, nested=True
     )
     decide: str = _declare(

@@ -1,9 +1,10 @@
 """One training step: forward pass, loss, gradients, optimiser, moving average of the weights."""
 
+import inspect
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -263,9 +264,24 @@ def make_optimizer(
     """Return Adam, AdamW or SGD with momentum, fused if the device supports it."""
     fused = device.type in ("cpu", "cuda")
     if name == "sgd":
-        return torch.optim.SGD(groups, momentum=0.9, fused=fused)
+        return skip_compiler(torch.optim.SGD)(groups, momentum=0.9, fused=fused)
     kind = torch.optim.Adam if name == "adam" else torch.optim.AdamW
-    return kind(groups, fused=fused)
+    return skip_compiler(kind)(groups, fused=fused)
+
+
+@cache
+def skip_compiler(kind: type[object]) -> type[Any]:
+    """Return an optimiser of torch that does not import torch's compiler at its first use.
+
+    Torch wraps some of its methods so that the compiler leaves them alone. Nothing is compiled
+    here, and the import takes one to two seconds.
+    """
+    wrapped = {
+        name: inspect.unwrap(getattr(kind, name))
+        for name in ("add_param_group", "zero_grad", "state_dict", "load_state_dict", "step")
+    }
+    wrapped["step"] = torch.no_grad()(wrapped["step"])
+    return type(kind.__name__, (kind,), wrapped)
 
 
 def load_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, object]) -> None:

@@ -23,6 +23,7 @@ from halftruth.data.complete_rows import add_complete_rows
 from halftruth.data.decode_images import describe_bad
 from halftruth.data.errors import some
 from halftruth.data.hints import Hint, read_hint_names, read_hints
+from halftruth.data.splits import check_groups, question_groups
 from halftruth.data.verdicts import apply_verdicts
 from halftruth.labels import (
     MANY_CLASSES,
@@ -32,10 +33,11 @@ from halftruth.labels import (
 )
 from halftruth.labels.soft_labels import scale_weights
 from halftruth.losses import Loss
+from halftruth.presence.decisions import parse_rule
 from halftruth.presence.probabilities import check_unlabelled_rows
 from halftruth.reading import text_options
 from halftruth.train.auto.plan import choose_val, fits_many
-from halftruth.train.config import ENSEMBLE, GIVEN, Config
+from halftruth.train.config import ENSEMBLE, GIVEN, Config, ConfigError
 from halftruth.train.devices import let_main_go_first
 from halftruth.train.inputs.feature_encoder import FeatureEncoder
 from halftruth.train.inputs.feature_inputs import read_inputs, read_scores, read_texts
@@ -118,6 +120,8 @@ class Task:
             self.features, *given, None if self.encoder is None else self.encoder.outputs,
             copies=self.groups is None,
         )  # fmt: skip
+        if (weights := self.labels.weights) is not None and weights.shape[1] > 1:
+            found += question_features(weights, *given, self.classes, "weights of labels", False)
         for hint in self.hints:
             found += question_features(
                 hint.scores, *given, self.classes, f"hint {hint.place}", False
@@ -130,6 +134,11 @@ class Task:
             return []
         shown = self.labels.values == PRESENT
         wrong = int((shown & (self.truth != PRESENT)).sum())
+        if not wrong and not ((self.truth == PRESENT) & ~shown).any():
+            return [
+                "warning: the complete labels show nothing that the labels do not; are they the "
+                "same file? If all labels are known, read them with --zero absent"
+            ] * bool((self.labels.values == UNKNOWN).any())
         if not wrong:
             return []
         return [
@@ -210,16 +219,32 @@ def _read_rows(config: Config, sparse: bool) -> tuple[LabelMatrix, np.ndarray | 
         labels = replace(labels, stored=labels.sparse)
     if len(labels) == 0:
         raise DataError(f"{config.labels}: there are no rows")
+    # Reported before training; the results are used after it.
+    try:
+        parse_rule(config.decide, len(labels.classes))
+    except ValueError as error:
+        raise ConfigError([str(error)]) from None
     if config.prevalence or config.complete_classes or config.labels_per_row:
-        # Reported before training; the result is used after it.
         parse_label_priors(
             labels.stored, labels.classes, config.prevalence, config.complete_classes,
             config.labels_per_row,
         )  # fmt: skip
     if config.unlabelled_rows == "dropped" and not sparse:
-        # Reported before training; it is used after it.
         check_unlabelled_rows(labels.values)
-    return labels, groups if groups is not None else group_repeated_items(labels.items)
+    return labels, choose_groups(config, groups, labels)
+
+
+def choose_groups(
+    config: Config, groups: np.ndarray | None, labels: LabelMatrix
+) -> np.ndarray | None:
+    """Return the checked groups of the rows; without a column of groups, items that repeat."""
+    if groups is None:
+        return group_repeated_items(labels.items)
+    place = f"{config.labels}: group_column (--group-column) {config.group_column!r}"
+    found = check_groups(groups, len(labels), place)
+    for text in question_groups(found):
+        warnings.warn(f"{place} {text}", stacklevel=2)
+    return found
 
 
 def group_repeated_items(items: np.ndarray | None) -> np.ndarray | None:
@@ -346,16 +371,9 @@ def read_groups(config: Config) -> np.ndarray | None:
     """Return the group of each row (a patient), if there is a column of groups."""
     if not config.group_column:
         return None
-    groups = read_column(
+    return read_column(
         config.labels, config.group_column, option="group_column", **text_options(config.reading)
     )
-    if {str(group) for group in groups} <= {"0", "1"}:
-        warnings.warn(
-            f"group_column (--group-column): {config.group_column!r} is 0 or 1 in every row, as "
-            "labels are; if it is a class, leave the option out",
-            stacklevel=2,
-        )
-    return groups
 
 
 def check_parts(task: Task, config: Config) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,18 @@ def _first_kept(file: Path, names: tuple[str, ...]) -> np.ndarray:
         if annotation["category_id"] in column:
             first.setdefault(annotation["image_id"], column[annotation["category_id"]])
     return np.array([first.get(image["id"], len(names)) for image in content["images"]])
+
+
+def count_annotations(root: Path) -> Counter[str]:
+    """The number of annotated objects per class, in all annotation files below a folder."""
+    files = sorted(root.rglob("instances_*.json"))
+    if not files:
+        raise DataError(f"{root}: expected COCO's annotations/instances_*.json, found none")
+    found: Counter[str] = Counter()
+    for content in map(read_annotations, files):
+        names = {entry["id"]: str(entry["name"]) for entry in content["categories"]}
+        found.update(names[entry["category_id"]] for entry in content["annotations"])
+    return found
 
 
 def read_annotations(file: Path) -> dict[str, Any]:

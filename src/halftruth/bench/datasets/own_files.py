@@ -29,8 +29,8 @@ class LabelFile(Dataset):
     compare: the data set whose published numbers it is compared with, such as "voc2012".
     reading: options of `halftruth.data.read_labels`, such as drop_columns.
     measures: a .npz file of numbers per row of the label file and class, (N, K), that the label
-        settings `size`, `centre`, `confident` and others need: `area`, `centre_distance`,
-        `confidence`; and `classes`, the names of its columns.
+        settings `size`, `centre` and others need: `area`, `centre_distance`;
+        and `classes`, the names of its columns.
     patient_column: split the rows by this column, 70 / 15 / 15 % of the patients, as in the
         any-class presence paper; a split column is then not used.
     """

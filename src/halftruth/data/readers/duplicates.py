@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import get_args
 
 import numpy as np
@@ -44,17 +45,26 @@ def resolve_duplicates(
     of several annotators: see :func:`halftruth.labels.count_votes`.
     """
     check_choice("duplicates", how, get_args(Duplicates))
-    if how == "vote":
-        if labels.is_sparse:
+    if labels.items is None:
+        if how in ("merge", "vote"):
             raise DataError(
-                f"votes are soft labels, which are not available with {len(labels.classes):,} "
-                f"classes; pass {option('duplicates', 'merge')} to join the lists of an item"
+                f"{option('duplicates', how)}: combines the rows of an item, but no column names "
+                f"the items; name it with {option('image_column')}"
             )
-        return _vote(labels)
-    if labels.items is None or how == "keep":
         return labels
+    if how == "vote" and labels.is_sparse:
+        raise DataError(
+            f"votes are soft labels, which are not available with {len(labels.classes):,} "
+            f"classes; pass {option('duplicates', 'merge')} to join the lists of an item"
+        )
     again = repeated_rows(labels.items)
     if not len(again):
+        text = (
+            f"warning: no item has more than one row, so {option('duplicates', how)} has no effect"
+        )
+        said = [text] if how in ("merge", "vote") else []
+        return replace(labels, notes=(*labels.notes, *said))
+    if how == "keep":
         return labels
     if how == "error":
         name = str(labels.items[again[0]])
@@ -64,15 +74,11 @@ def resolve_duplicates(
             f"rows repeat an item); remove them, pass {option('duplicates', 'merge')} to "
             f"combine their labels, or {option('duplicates', 'vote')} if they are votes"
         )
-    return _merge(labels, listed)
+    return _vote(labels) if how == "vote" else _merge(labels, listed)
 
 
 def _vote(labels: LabelMatrix) -> LabelMatrix:
-    if labels.items is None:
-        raise DataError(
-            f"votes are counted per item, but no column names the items; name it with "
-            f"{option('image_column')}"
-        )
+    assert labels.items is not None
     if labels.soft is not None or labels.weights is not None:
         raise DataError("duplicates='vote' is for hard labels without weights")
     target, kept = _group(labels.items)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,7 @@ from halftruth.data.readers.text_table import (
     table_from_frame,
 )
 from halftruth.data.splits import SPLIT_NAMES
-from halftruth.labels import LabelMatrix, harden
+from halftruth.labels import PRESENT, LabelMatrix, harden
 from halftruth.reading import Duplicates, Meaning
 
 # fmt: off
@@ -48,6 +49,18 @@ SPLIT_COLUMNS = ["split", "subset", "partition"]
 # fmt: on
 # The columns that `halftruth repair` adds to a file: where a changed label comes from.
 PROVENANCE = ("halftruth_added", "halftruth_removed", "halftruth_by")
+# Names of columns that number patients and the like; others that may, or may be classes, too; and
+# the rows of a block of one number.
+_IS_GROUP = re.compile(r"(?i:^(patient|subject|participant)$|[\s_.-]id$)|(?<=[a-z])I[dD]$")
+_MAY_BE_GROUP = re.compile(r"(?i)person|case|study|session|visit|user|site|family|animal|sample")
+_BLOCK = 5
+_IS_PART = re.compile(
+    r"(?i)(is|in)[\s_.-]?(train(ing)?|test|val(id(ation)?)?|holdout)|(cv[\s_.-]?)?fold"
+)
+# Rows from which on classes are compared with each other.
+_ROWS_TO_COMPARE = 20
+# The column in which a table of predictions states its run.
+_BASIS = re.compile(r"run [0-9a-f]{8}(, .*)?")
 # The metadata files of an image folder in the layout of Hugging Face datasets.
 METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
 
@@ -97,6 +110,15 @@ def labels_from_frame(
     return labels_of_table(table_from_frame(frame), coding, items=index_ids(frame), **options)
 
 
+def refuse_labels_as_weights(weights: np.ndarray, values: np.ndarray, place: str) -> None:
+    """Refuse weights (N, K) that are the labels."""
+    if weights.shape == values.shape and np.array_equal(weights, values == PRESENT):
+        raise DataError(
+            f"{place}: these weights are the labels, 1 where one is present and 0 elsewhere, so "
+            "that no other label would count; give weights"
+        )
+
+
 def question_weights(weights: np.ndarray, place: str) -> list[str]:
     """What to ask about weights of rows or labels: they have no effect, or are something else."""
     flat = weights.ravel()
@@ -110,9 +132,63 @@ def question_weights(weights: np.ndarray, place: str) -> list[str]:
             f"warning: one weight in {place}, {known.max():g}, is more than all others together, "
             "so that hardly anything else counts"
         ]
-    if len(known) > 20 and (np.diff(known) == 1).all():
-        return [f"warning: the weights in {place} number the rows; they may be another column"]
+    if len(known) > 20 and (known % 1 == 0).all() and len(np.unique(known)) == len(known):
+        return [
+            f"warning: the weights in {place} are whole numbers that all differ, as those of rows "
+            "or of items do; they may be another column"
+        ]
     return []
+
+
+def question_columns(names: Iterable[object], values: np.ndarray) -> list[str]:
+    """What to ask about columns of 0 and 1 (N, K) that may be no classes, or no further ones.
+
+    Patients and parts are known by the name, or by a name that says so and two blocks of rows, as
+    no class is by chance; what follows from other classes, by its values.
+    """
+    known, present = [str(name) for name in names], values == PRESENT
+    count, n = present.sum(axis=0), len(values)
+    enough = np.minimum(count, n - count) >= _BLOCK
+    blocks = enough & ((np.diff(values, axis=0) != 0).sum(axis=0) == 1)
+    asked = []
+    for name, in_blocks in zip(known, blocks, strict=True):
+        if _IS_GROUP.search(name) or (in_blocks and _MAY_BE_GROUP.fullmatch(name)):
+            asked.append(
+                f"the class {name!r} may number patients or the like; if it does, name it as "
+                "--group-column, so that rows of one stay together, or drop it with "
+                f"{option('drop_columns', name)}"
+            )
+        elif _IS_PART.fullmatch(name):
+            asked.append(
+                f"the class {name!r} may say which rows are for training; if it does, drop it with "
+                f"{option('drop_columns', name)}, or write train and test and name it with "
+                f"{option('split_column')}"
+            )
+    if n < _ROWS_TO_COMPARE:
+        return asked
+    if (full := [known[k] for k in np.flatnonzero(count == n)]) and len(known) > 1:
+        asked.append(f"present in every row, so there is nothing to learn: {some(full)}")
+    if len(known) < 3:
+        return asked
+    rows = np.packbits(present, axis=0).T
+    first: dict[bytes, str] = {}
+    per_row = present.sum(axis=1)
+    for k in np.flatnonzero(enough):
+        name, others = known[k], per_row - present[:, k] > 0
+        for text, found in (
+            ("present in the same rows as", rows[k].tobytes()),
+            ("present in all rows but those of", np.packbits(~present[:, k]).tobytes()),
+        ):
+            if found in first:
+                asked.append(f"the class {name!r} is {text} {first[found]!r}; drop one of them")
+        first.setdefault(rows[k].tobytes(), name)
+        for text, same in (("every row with", others), ("every row without", ~others)):
+            if (present[:, k] == same).all():
+                asked.append(
+                    f"the class {name!r} is present in {text} another class, and in no other; if "
+                    f"it only sums these up, drop it with {option('drop_columns', name)}"
+                )
+    return asked
 
 
 def labels_of_table(
@@ -137,6 +213,12 @@ def labels_of_table(
     `sparse`: labels of more than `MANY_CLASSES` classes get sparse storage.
     """
     weights, notes = None, list[str]()
+    basis = [cells[0] for name, cells in table.columns.items() if plain(name) == "basis"]
+    if any(isinstance(cell, str) and _BASIS.fullmatch(cell) for cell in basis):
+        notes.append(
+            "warning: this is a table of halftruth predict, whose labels are predictions, not "
+            "labels that people gave"
+        )
     if weight_column is not None:
         weights = read_weight_column(table, weight_column)
         drop_columns = [*drop_columns, weight_column]
@@ -188,6 +270,7 @@ def labels_of_table(
     else:
         values, said = decode(columns, names, table.where, coding)
         notes.extend(said)
+        notes.extend(f"warning: {text}" for text in question_columns(names, values))
     if roles.item is not None:
         items = np.array(table.texts(roles.item, "image_column"))
     split = None

@@ -134,11 +134,13 @@ def load_arrays(path: Path, mapped: bool = False) -> dict[str, np.ndarray]:
         raise DataError(f"{path}: there is no such file")
     try:
         # "c": torch warns of arrays that cannot be written to; nothing is written to the file.
-        only = path.suffix.lower() == ".npy" and mapped
-        loaded = np.load(path, mmap_mode="c" if only else None, allow_pickle=False)
-        if isinstance(loaded, np.ndarray):
-            return {"": loaded}
-        with loaded:
+        if path.suffix.lower() == ".npy" and mapped:
+            return {"": np.load(path, mmap_mode="c")}
+        # `np.load` of a path leaves a damaged file open.
+        with path.open("rb") as file:
+            loaded = np.load(file)
+            if isinstance(loaded, np.ndarray):
+                return {"": loaded}
             return {key: loaded[key] for key in loaded.files}
     except _DAMAGED as error:
         # A message of zipfile may hold a part of the file.

@@ -126,8 +126,18 @@ def read_table(
     return Table(dict(zip(header, cells, strict=True)), Places(f"{path} line", lines))
 
 
+def require_pandas(frame: object) -> None:
+    """Refuse data frames of other libraries, whose columns would lose their names."""
+    if hasattr(frame, "columns") and not hasattr(frame, "iloc"):
+        raise DataError(
+            f"expected a DataFrame of pandas, got {type(frame).__module__.partition('.')[0]}; "
+            "pass .to_pandas()"
+        )
+
+
 def table_from_frame(frame: pd.DataFrame) -> Table:
     """The columns of a pandas DataFrame as cells; missing values are blank."""
+    require_pandas(frame)
     names = [str(name) for name in frame.columns]
     refuse_twice(names, "DataFrame")
     if not len(frame):

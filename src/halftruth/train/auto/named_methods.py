@@ -30,7 +30,7 @@ NAMED: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def expand_named_method(settings: Mapping[str, Any]) -> dict[str, Any]:
+def expand_named_method(settings: Mapping[str, Any]) -> dict[str, object]:
     """Settings in which a named method is replaced by its loss and its settings.
 
     >>> expand_named_method({"method": "l1r", "epochs": 5})

@@ -73,7 +73,7 @@ def choose_settings(labels: np.ndarray, dim: int, *, teacher: bool = True) -> Ch
         teacher = teacher and FEWEST_TAUGHT <= len(labels) <= MOST_TAUGHT
         method, reason = _choose_for_missing_labels(teacher)
         reasons.append(reason)
-    alternatives: list[dict[str, Any]] = [{"ridge": v} for v in (*PRIORS, *MORE_PRIORS)]
+    alternatives: list[dict[str, object]] = [{"ridge": v} for v in (*PRIORS, *MORE_PRIORS)]
     recipe, reason = _choose_recipe(len(labels), dim)
     return Choice({**method, **recipe}, [*reasons, reason], alternatives, 1 + len(PRIORS))
 

@@ -96,7 +96,7 @@ class FittedEnsemble:
     bias: LabelBias | None = None
 
     @property
-    def layout(self) -> dict[str, Any]:
+    def layout(self) -> dict[str, object]:
         """The sizes of the members, from which `build_ensemble` makes the model again."""
         head: Any = self.model.head
         return dict(head.layout)

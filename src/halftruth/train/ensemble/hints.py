@@ -65,6 +65,13 @@ class HintScale:
         """Return standardised scores; 0 where there is none. Other units are refused."""
         known = scores[np.isfinite(scores)]
         low, high = (known.min(), known.max()) if known.size else (0, 1)
+        lost = np.isfinite(self.std) & ~np.isfinite(scores).any(axis=0)
+        if lost.any():
+            warnings.warn(
+                f"hints (--hints): no score at all for {lost.sum()} of {len(lost)} classes, for "
+                "which training had some; there these are the predictions of the model alone",
+                stacklevel=2,
+            )
         if self.are_probabilities and (low < 0 or high > 1):
             raise DataError(
                 "hints (--hints): expected scores between 0 and 1, as in training, got "

@@ -1,7 +1,7 @@
 """Fit members on the rows of all folds but one, for out-of-sample scores, and on all rows."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,10 +22,10 @@ from halftruth.train.ensemble.members import (
     find_propensity,
     fit_forest,
     fit_linear_path,
-    fit_mlp,
     fit_neighbours,
     get_targets,
 )
+from halftruth.train.ensemble.mlp import MlpTask, fit_mlps
 from halftruth.train.ensemble.negative_weights import (
     can_pair,
     count_as_absent,
@@ -41,8 +41,8 @@ LINEAR = "linear"
 MANY_ROWS, HELD_OUT = 20_000, 5_000
 # Multiply-adds of a fit per unit of work in `limit_threads`, which is meant for one batch.
 _WORK_OF_STEP = 100
-# A forest of which only the scores are needed.
-HALF_FOREST = "half a forest"
+# A forest of which only the scores of held-out rows are needed: a fifth of the trees is enough.
+SMALL_FOREST = "small forest"
 Log = Callable[[str], None]
 
 
@@ -137,7 +137,7 @@ class MemberFits:
             log(f"auto: {name} was fitted before the run stopped")
             return found
         inputs = self._inputs(name)
-        x: Any = inputs if isinstance(inputs, WideRows) else inputs.cpu().numpy()
+        x: object = inputs if isinstance(inputs, WideRows) else inputs.cpu().numpy()
         if self.wide is not None and name not in (LINEAR, DENSE) and not self.once:
             x = self.wide.matrix
         labels = self.labels.cpu().numpy()
@@ -152,12 +152,14 @@ class MemberFits:
             if self.wide is not None and scored:
                 # Columns were chosen by the labels of all rows: they are held out from that, too.
                 parts = [
-                    (_fit_part(HALF_FOREST, held, *data(held))[1][0], self.fold == held)
+                    (_fit_part(SMALL_FOREST, held, *data(held))[1][0], self.fold == held)
                     for held in self.folds
                 ]
                 found = [self._finish(found[0].module, parts, (found[0].mean, found[0].std))]
+        elif name == "mlp":
+            found = self._combine(name, self._fit_mlps())
         else:
-            tasks: list[int | None] = [*self.folds] if self.once else [*self.folds, None]
+            tasks = self._tasks
             results = [_fit_part(name, tasks[0], *data(tasks[0]))]
             left = (time.monotonic() - started) * (len(tasks) - 1)
             jobs = 1 if self.x.device.type != "cpu" else count_processes(left, len(tasks) - 1)
@@ -195,10 +197,46 @@ class MemberFits:
         self.soft = None
         return replace(again, scores=first.scores, seconds=first.seconds + again.seconds)
 
+    @property
+    def _tasks(self) -> list[int | None]:
+        """The folds that a member is fitted without, and None for the fit to all rows."""
+        return [*self.folds] if self.once else [*self.folds, None]
+
+    def _fit_mlps(self) -> "list[tuple[list[nn.Module], list[Tensor]]]":
+        """Fit the MLP without each fold, and to all rows, as `_fit_part` does for one of them."""
+        if self.wide is None or self.once:
+            return self._fit_mlps_to(self.x, self._tasks)
+        found, matrix, labels = [], self.wide.matrix, self.labels.cpu().numpy()
+        for held in self._tasks:
+            # Columns are chosen by the labels of a part, and so many tables need much memory.
+            x = _choose_columns(matrix, labels, self._find_inside(held))
+            found += self._fit_mlps_to(x.to(self.x.device), [held])
+        return found
+
+    def _fit_mlps_to(
+        self, x: Tensor, tasks: list[int | None]
+    ) -> "list[tuple[list[nn.Module], list[Tensor]]]":
+        device, inside = x.device, [self._find_inside(held) for held in tasks]
+        pairs = [] if self.biased else [self.weigh_pairs(held) for held in tasks]
+        known = [find_propensity(self.labels[rows]) for rows in inside] if self.biased else []
+        task = MlpTask(
+            x, self.labels, [torch.from_numpy(np.flatnonzero(rows)) for rows in inside],
+            self.weights, self.soft, _stack(pairs, device), _stack(known, device),
+        )  # fmt: skip
+        mlps: list[nn.Module] = [*fit_mlps(task, self.seed)]
+        return [
+            ([mlp], [apply_member(mlp, x[torch.from_numpy(~rows).to(device)])])
+            for mlp, rows in zip(mlps, inside, strict=True)
+        ]
+
+    def _find_inside(self, held: int | None) -> np.ndarray:
+        """Return which rows a member is fitted to, as a mask."""
+        return np.asarray(self.fold != (-2 if held is None else held))
+
     def _weigh(self, name: str, held: int | None) -> tuple[np.ndarray | None, np.ndarray | None]:
         """Return weights of labels and of pairs of classes, as a member takes them."""
         weights = None if self.weights is None else self.weights.cpu().numpy()
-        if name not in (LINEAR, DENSE, "mlp"):
+        if name not in (LINEAR, DENSE):
             return weights, self.weigh_pairs(held)
         # For biased labels, the losses of these members have the propensities of the classes.
         if not self.biased and (counts := self.count_as_absent(held)) is not None:
@@ -278,8 +316,7 @@ def _fit_part(
 ) -> tuple[list[nn.Module], list[Tensor]]:
     """Fit a member without the rows of one fold, and return it with the logits of those rows."""
     if isinstance(x, WideMatrix):
-        chosen = choose_dense(x, labels, fold != (-2 if held is None else held))
-        x = prepare_features(np.asarray(chosen), chosen.one_scale).numpy()
+        x = _choose_columns(x, labels, fold != (-2 if held is None else held)).numpy()
     # A process of a pool gets arrays that cannot be written to, which torch warns of.
     features = x.to(device) if isinstance(x, WideRows) else torch.tensor(x, device=device)
     given = torch.tensor(labels, device=device)
@@ -292,6 +329,20 @@ def _fit_part(
     with limit_threads(inside.numel() * labels.shape[1] / _WORK_OF_STEP, features.device):
         modules = _fit_member(name, inside, inside_labels, seed, trust, shares, biased, pairs)
         return modules, [apply_member(module, features[out]) for module in modules]
+
+
+def _choose_columns(x: WideMatrix, labels: np.ndarray, inside: np.ndarray) -> Tensor:
+    """Return the columns that are most associated with the labels of some rows, prepared."""
+    chosen = choose_dense(x, labels, inside)
+    return prepare_features(np.asarray(chosen), chosen.one_scale)
+
+
+def _stack(tables: Sequence[np.ndarray | None], device: torch.device) -> Tensor | None:
+    """Return the tables of all parts as one tensor; None where a part has none."""
+    given = [table for table in tables if table is not None]
+    if not tables or len(given) < len(tables):
+        return None
+    return torch.from_numpy(np.stack(given)).float().to(device)
 
 
 def _fit_member(
@@ -311,12 +362,10 @@ def _fit_member(
         e = find_propensity(inside_labels) if biased else None
         found = fit_linear_path(inside, inside_labels, ridges, weights, e, soft)
         return [*found.values()]
-    if name in ("forest", HALF_FOREST):
+    if name in ("forest", SMALL_FOREST):
         more: dict[str, Any] = {"weights": weights, "soft": soft, "pairs": pairs}
-        trees = TREES if name == "forest" else TREES // 2
+        trees = TREES if name == "forest" else TREES // 5
         return [fit_forest(inside, inside_labels, seed, trees=trees, **more)[0]]
-    if name == "mlp":
-        return [fit_mlp(inside, inside_labels, seed, weights, soft, biased)]
     return [fit_neighbours(inside, inside_labels, seed, weights, soft, pairs)]
 
 

@@ -5,21 +5,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from halftruth import losses
 from halftruth.labels import PRESENT, UNKNOWN
-from halftruth.models import build_feature_model
-from halftruth.models.ensemble import MLP_WIDTH, build_mlp
 from halftruth.models.forest import Forest, convert_forests
 from halftruth.models.heads import FullLinear
 from halftruth.models.neighbours import Neighbours
 from halftruth.presence.propensity import frequency_propensities, shows_one
-from halftruth.train.config import Config
-from halftruth.train.devices import OneProcess
 from halftruth.train.ensemble.solver import step_newton
-from halftruth.train.fit_head import HeadData, make_head_trainer
-from halftruth.train.inputs.batches import Features
 
 if TYPE_CHECKING:
     from halftruth.train.ensemble.sparse_linear import WideRows
@@ -30,7 +23,6 @@ RIDGES = (0.125, 0.5, 2.0, 8.0, 32.0)
 RIDGE = 2.0
 # Newton steps of the linear member for the first prior, and for each next one.
 _FIRST_STEPS, _NEXT_STEPS = 3, 2
-_MLP_STEPS = 2000
 TREES, _MOST_DEPTH = 320, 24
 # Rows per leaf, one half of the trees each: few for clear signals, more for noisy ones. Which is
 # better cannot be seen with incomplete labels.
@@ -67,10 +59,7 @@ def fit_linear_path(
     """
     rows, dim = x.shape
     present, unknown = get_targets(labels, soft)
-    # A class that nobody was asked about is not a class that was left out.
-    unknown = unknown if weights is None else unknown * (weights > 0)
-    shown = present.sum(dim=1, keepdim=True) + 1
-    e = torch.ones(labels.shape[1], device=x.device)
+    e = None
     if propensity is not None:
         e = torch.from_numpy(propensity).float().to(x.device)
     asked = rows if weights is None else (weights.expand_as(present) > 0).sum(dim=0)
@@ -81,54 +70,13 @@ def fit_linear_path(
     # From a strong prior to a weak one, each from the solution of the one before.
     for ridge in sorted(ridges):
         for _ in range(steps):
-            expected = unknown * torch.sigmoid(z)
-            others = ((present + expected) * e).sum(dim=1, keepdim=True)
-            cell = 1 - unknown * (1 - (shown * e / (others + e)).clamp(max=1.0))
-            cell = cell if weights is None else cell * weights
+            cell = weigh_cells(torch.sigmoid(z), present, unknown, weights, e)
             weight, bias, z = step_newton(x, present, cell, weight, bias, z, dim / (2 * ridge))
         steps = _NEXT_STEPS
         layer = FullLinear(dim, labels.shape[1])
         layer.load_state_dict({"weight": weight.T.cpu().contiguous(), "bias": bias.cpu()})
         found[ridge] = layer.requires_grad_(False)
     return found
-
-
-def fit_mlp(
-    x: Tensor,
-    labels: Tensor,
-    seed: int,
-    weights: Tensor | None = None,
-    soft: Tensor | None = None,
-    biased: bool = False,
-) -> nn.Sequential:
-    """Return an MLP trained by `swan`; small data gets as many steps as large data."""
-    loss: losses.Loss = losses.create(
-        "swan", propensity=find_propensity(labels) if biased else None
-    )
-    if weights is not None or soft is not None:
-        loss = losses.LabelValues(loss, soft, weights)
-    size = int(2 ** round(math.log2(min(max(len(x) / 300, 32), 1024))))
-    epochs = max(math.ceil(_MLP_STEPS / math.ceil(len(x) / size)), 3)
-    config = Config(
-        method="swan", features=["x"], hidden=MLP_WIDTH, dropout=0.8, head_lr=1e-3, ema=0.99,
-        epochs=epochs, batch_size=size, select="last", seed=seed,
-    )  # fmt: skip
-    torch.manual_seed(seed)
-    model = build_feature_model(x.shape[1], labels.shape[1], hidden=MLP_WIDTH, dropout=0.8)
-    data, every, none = HeadData(Features(x), x.shape[1], labels), np.arange(len(x)), np.arange(0)
-    stage = make_head_trainer(config, model, data, every, none, OneProcess(x.device.type), loss)
-    stage.run()
-    state = stage.best()["model"]
-    mlp = build_mlp(x.shape[1], labels.shape[1])
-    mlp.load_state_dict(
-        {
-            "0.weight": state["backbone.1.weight"],
-            "0.bias": state["backbone.1.bias"],
-            "3.weight": state["head.linear.weight"],
-            "3.bias": state["head.linear.bias"],
-        }
-    )
-    return mlp.eval().requires_grad_(False)
 
 
 def fit_forest(
@@ -217,6 +165,25 @@ def get_targets(labels: Tensor, soft: Tensor | None) -> tuple[Tensor, Tensor]:
     if soft is None:
         return (labels == PRESENT).float(), (labels == UNKNOWN).float()
     return soft.nan_to_num(0.0), soft.isnan().float()
+
+
+def weigh_cells(
+    p: Tensor, present: Tensor, unknown: Tensor, weights: Tensor | None, e: Tensor | None
+) -> Tensor:
+    """Return (..., N, K) how much each label counts in the loss of `swan` at probabilities `p`.
+
+    `present`, `unknown`: see `get_targets`. `e`: how likely each class is named.
+    """
+    # A class that nobody was asked about is not a class that was left out.
+    left_out = unknown if weights is None else unknown * (weights > 0)
+    shown = present.sum(dim=-1, keepdim=True) + 1
+    if e is None:
+        share = shown / (shown + (left_out * p).sum(dim=-1, keepdim=True))
+    else:
+        others = ((present + left_out * p) * e).sum(dim=-1, keepdim=True)
+        share = (shown * e / (others + e)).clamp(max=1.0)
+    cell = 1 - left_out * (1 - share)
+    return cell if weights is None else cell * weights
 
 
 def average_weights(weights: Tensor) -> Tensor:

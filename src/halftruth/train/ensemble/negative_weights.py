@@ -53,9 +53,13 @@ def count_as_absent(labels: Tensor, pairs: np.ndarray) -> Tensor:
 
     Rows that show nothing, or several classes, count in full.
     """
-    present = (labels == PRESENT).float()
-    alone = present.sum(dim=1, keepdim=True) == 1
-    return torch.where(alone, present @ torch.from_numpy(pairs).float(), 1.0)
+    return weigh_unknown((labels == PRESENT).float(), torch.from_numpy(pairs).float())
+
+
+def weigh_unknown(present: Tensor, pairs: Tensor) -> Tensor:
+    """The same for what is present, (..., N, K), and a table (..., K, K) for each batch."""
+    alone = present.sum(dim=-1, keepdim=True) == 1
+    return torch.where(alone, present @ pairs, 1.0)
 
 
 # ---------------------------------------------------------------------- similar classes

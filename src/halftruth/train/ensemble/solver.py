@@ -1,6 +1,5 @@
 """Solvers of the ensemble: L-BFGS for small problems, Newton's method for linear members."""
 
-import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -8,21 +7,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from halftruth.train.step import skip_compiler
+
 # Steps of conjugate gradients in a Newton step, which need not be exact.
 _GRADIENT_STEPS = 6
 # A Newton step is shortened to a quarter up to so many times, then left out.
 _SHORTER = 4
 _TINY = 1e-30
-
-
-class _Lbfgs(torch.optim.LBFGS):
-    """The solver of torch, without the import of its compiler (1.6 seconds) at the first use.
-
-    Torch wraps these two methods so that the compiler leaves them alone. Nothing is compiled here.
-    """
-
-    add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)
-    zero_grad = inspect.unwrap(torch.optim.Optimizer.zero_grad)
 
 
 def minimise(parameters: Sequence[Tensor], value: Callable[[], Tensor], steps: int) -> None:
@@ -33,7 +24,9 @@ def minimise(parameters: Sequence[Tensor], value: Callable[[], Tensor], steps: i
     >>> round(x.item(), 4)
     2.0
     """
-    solver = _Lbfgs(parameters, max_iter=steps, line_search_fn="strong_wolfe")
+    solver = skip_compiler(torch.optim.LBFGS)(
+        parameters, max_iter=steps, line_search_fn="strong_wolfe"
+    )
 
     def closure() -> Tensor:
         solver.zero_grad()
@@ -46,7 +39,7 @@ def minimise(parameters: Sequence[Tensor], value: Callable[[], Tensor], steps: i
 
 @torch.no_grad()
 def step_newton(
-    x: Any, target: Tensor, cell: Tensor, weight: Tensor, bias: Tensor, z: Tensor, decay: float
+    x: object, target: Tensor, cell: Tensor, weight: Tensor, bias: Tensor, z: Tensor, decay: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return weight (D, K), bias (K,) and z (N, K) after a step that lowers, for each class,
 

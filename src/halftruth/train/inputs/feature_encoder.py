@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -67,8 +68,8 @@ class FeatureEncoder:
         also be scored, and their labels must not be known. encoder: a transformers model that reads
         the text beside TF-IDF; tuned: it is fine-tuned instead, and a text becomes tokens.
         """
-        text: Any = None
-        language: Any = None
+        text: object = None
+        language: object = None
         if texts is not None and encoder is not None and tuned:
             from halftruth.models.language_model import TextTokens
 
@@ -230,20 +231,22 @@ class FeatureEncoder:
             if values.get("version") != 1:
                 raise ValueError(f"version {values.get('version')}, expected 1")
             tables = tuple(TableEncoder.from_json(one) for one in values["tables"])
-            text: Any = None
+            text: object = None
             if "text" in values:
                 text = _load_text(values["text"], folder)
-            language: Any = None
+            language: object = None
             if "language" in values:
                 from halftruth.models.language_model import LanguageModel
 
                 language = LanguageModel.from_json(values["language"])
-            images: Any = None
+            images: object = None
             if "images" in values:
                 from halftruth.train.inputs.image_features import ImageFeatures
 
                 images = ImageFeatures.load(values["images"], folder)
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (
+            AttributeError, EOFError, LookupError, OSError, TypeError, ValueError, BadZipFile
+        ) as error:  # fmt: skip
             if isinstance(error, (DataError, ModelError)):
                 raise
             raise DataError(f"{path}: is damaged ({error}); train again") from error
@@ -255,7 +258,7 @@ def _load_text(values: Mapping[str, object], folder: Path) -> object:
         from halftruth.models.language_model import TextTokens
 
         return TextTokens.load(values, folder / ENCODER)
-    with np.load(folder / ARRAYS, allow_pickle=False) as arrays:
+    with (folder / ARRAYS).open("rb") as given, np.load(given) as arrays:
         return TextEncoder.from_json(values, dict(arrays))
 
 

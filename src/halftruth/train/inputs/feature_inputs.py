@@ -1,6 +1,7 @@
 """Features and text of a run, read from files or from memory, for training and for prediction."""
 
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -55,6 +56,7 @@ class NewRows:
         self.encoder, self.rows, self.empty = encoder, 0, 0
         # Per column: how many rows, and the first value.
         self.unseen: dict[ColumnEncoder, tuple[int, object]] = {}
+        self.blank: Counter[ColumnEncoder] = Counter()
 
     def encode(
         self,
@@ -68,6 +70,7 @@ class NewRows:
         for table, source in zip(self.encoder.tables, sources, strict=True):
             for one in () if table.is_plain else table.columns:
                 values = source.columns[one.name]
+                self.blank[one] += int(pd.isna(values).reshape(len(values), -1).all(axis=1).sum())
                 if (new := one.find_unseen(values)).any():
                     count, first = self.unseen.get(one, (0, values[new.argmax()]))
                     self.unseen[one] = count + int(new.sum()), first
@@ -90,6 +93,11 @@ class NewRows:
             for one, (count, first) in self.unseen.items()
             # A few new rows are always extreme; another unit moves most of them.
             if not one.span or count >= max(_FEW, _SHARE * self.rows)
+        ]
+        told += [
+            f"{one.name!r} is blank in all rows"
+            for one, count in self.blank.items()
+            if count == self.rows >= _FEW
         ]
         if told:
             more = f"; and {len(told) - 5:,} more columns" if len(told) > 5 else ""
@@ -191,6 +199,8 @@ def read_scores(path: str | Path, labels: LabelMatrix) -> tuple[np.ndarray, Feat
     """
     found = read_hint(path, labels.classes, labels.items, len(labels))
     scores = found.scores
+    if (at := found.note.find("warning: ")) >= 0:
+        warnings.warn(f"{found.place}: {found.note[at + 9 :]}", stacklevel=2)
     if np.isnan(scores).any():
         row, column = np.argwhere(np.isnan(scores))[0]
         item = f"row {row + 1}" if labels.items is None else repr(str(labels.items[row]))

@@ -70,14 +70,15 @@ class ImageFeatures:
         """Return the (N, size) features of images, 0 for those that cannot be read, and these."""
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         model, side = self.model.to(device), self.model.image_size
-        prepare = Augment.preset("none", side, model.mean, model.std)
+        # On a CPU, convolutions of small batches take half the time in this layout.
+        prepare = Augment.preset("none", side, model.mean, model.std, channels_last=True)
         out = np.zeros((len(names), self.size), dtype=np.float32)
         bad: list[tuple[str, str]] = []
         for at in range(0, len(names), _BLOCK):
             some = names[at : at + _BLOCK]
             done = decode_all(store, some, side, workers=max(workers, 1), on_bad="skip")
             good = np.flatnonzero(done.good)
-            for rows in np.array_split(good, max(1, len(good) // 32)):
+            for rows in np.array_split(good, max(1, len(good) // 64)):
                 if len(rows):
                     pixels = torch.from_numpy(done.pixels[rows]).to(device)
                     found = model.features(prepare(pixels, train=False)).float()

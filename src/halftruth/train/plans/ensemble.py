@@ -37,7 +37,7 @@ class EnsemblePlan(Plan):
 
 def fit_ensemble_to_run(
     work: Work, matrix: Any, network: Classifier | None = None
-) -> tuple[Classifier, dict[str, Any]]:
+) -> tuple[Classifier, dict[str, object]]:
     """Fit the ensemble to the training rows; return the model and what its checkpoint has beside.
 
     `matrix`: the features of all rows. `network`: whose features of images these are; the model is
@@ -63,7 +63,7 @@ def fit_ensemble_to_run(
         ),
     )  # fmt: skip
     log("auto: " + "\n      ".join(fitted.describe()))
-    more: dict[str, Any] = {
+    more: dict[str, object] = {
         "layout": fitted.layout,
         "members": [vars(one) for one in fitted.table],
         HELD_OUT: {

@@ -169,7 +169,7 @@ class Work:
             logger.close()
 
 
-def load_last(folder: Path, resume: bool, run: Path) -> dict[str, Any] | None:
+def load_last(folder: Path, resume: bool, run: Path) -> dict[str, object] | None:
     """Return the checkpoint to continue from, if there is one; without `resume` it is refused.
 
     `run`: the folder of the whole run.

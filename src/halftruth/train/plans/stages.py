@@ -72,7 +72,7 @@ class Stages:
 
     def load_best(
         self, model: Classifier, inputs: Inputs
-    ) -> tuple[dict[str, Any], Classifier, Inputs]:
+    ) -> tuple[dict[str, object], Classifier, Inputs]:
         """Return the best checkpoint, the model with its weights, and the inputs of that model.
 
         A head alone is evaluated on the features extracted before, not on the images again.

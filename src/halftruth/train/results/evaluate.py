@@ -11,11 +11,13 @@ import pandas as pd
 from halftruth.data import DataError
 from halftruth.data.check import question_features
 from halftruth.data.errors import some
+from halftruth.data.hints import list_hints
 from halftruth.data.wide_matrix import Matrix
 from halftruth.labels import ABSENT, PRESENT, UNKNOWN, LabelMatrix
 from halftruth.metrics import average_precision, propensities
 from halftruth.metrics.counts import UndefinedMetricWarning
 from halftruth.presence.decisions import Decisions
+from halftruth.presence.ranking import measure_ranking, question_order
 from halftruth.train.config import MANY_CLASSES_METHOD
 from halftruth.train.inputs.feature_inputs import Files
 from halftruth.train.many_classes.level import estimate_frequent, score_held_out
@@ -23,6 +25,7 @@ from halftruth.train.many_classes.measure import measure_by_blocks
 from halftruth.train.results.run_result import (
     ESTIMATED,
     KNOWN_ONLY,
+    LEAST_ROWS,
     UNKNOWN_AS_ABSENT,
     VERIFIED,
     estimate,
@@ -121,6 +124,9 @@ def evaluate(
     complete = not (truth == UNKNOWN).any()
     basis = VERIFIED if complete else UNKNOWN_AS_ABSENT if unknown == "absent" else ESTIMATED
     found = estimate(p, truth, decisions, groups=groups)
+    ranking = measure_ranking(truth, p, groups)
+    if complete and not ranking.found and len(truth) >= LEAST_ROWS:
+        warnings.warn(f"{labels}: {ranking.describe()}", stacklevel=2)
     metrics: dict[str, float] = {}
     table: dict[str, Any] = {"class": run.classes, "present": (truth == PRESENT).sum(axis=0)}
     with warnings.catch_warnings():
@@ -241,6 +247,14 @@ def _score_file(
         if not len(rows):
             raise DataError(f"{labels}: none of its {len(items):,} images can be read")
         place = run.find_held_out(given, rows, images=images)
+    asked = []
+    for hint in run.read_hints(list_hints(hints), scores.items):
+        named = f"hint {hint.place}"
+        asked += question_features(
+            hint.scores, values[rows], run.classes, run.classes, named, False
+        )
+    for text in [*asked, *question_order(values[rows], scores.probabilities, run.classes)]:
+        warnings.warn(f"{labels}: {text}", stacklevel=4)
     groups = group_repeated_items(None if given.items is None else given.items[rows])
     return values[rows], run.use_held_out(scores, place, hints), int((place >= 0).sum()), groups
 

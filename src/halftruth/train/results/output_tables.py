@@ -47,18 +47,20 @@ def make_prediction_table(
     scores: np.ndarray,
     classes: Sequence[str],
     chosen: np.ndarray,
+    basis: str,
     top: int | None = None,
 ) -> pd.DataFrame:
-    """Return one row per item: name, predicted labels (joined by |), score per class.
+    """Return one row per item: name, predicted labels (joined by |), score per class, basis.
 
-    `chosen` (N, K): which labels are predicted. A class has its own name, so that with a class
-    called "item" the column of items is called "item_". `top`: instead of all scores, the names of
-    so many classes with the highest ones, and these scores, each joined by |.
+    `chosen` (N, K): which labels are predicted. `basis`: what the scores are. A class has its own
+    name, so that with a class called "item" the column of items is called "item_". `top`: instead
+    of all scores, the names of so many classes with the highest ones, and these scores, each joined
+    by |.
     """
     names = np.array(classes, dtype=object)
     if top is not None:
-        if top < 1:
-            raise DataError(f"top (--top): expected at least 1, got {top}")
+        if not 1 <= top <= len(classes):
+            raise DataError(f"top (--top): expected 1 to {len(classes):,} (the classes), got {top}")
         best = np.argsort(-scores, axis=1, kind="stable")[:, :top]
         columns: dict[str, Sequence[object] | np.ndarray] = {
             "item": list(items),
@@ -71,9 +73,10 @@ def make_prediction_table(
         }
         return pd.DataFrame(columns, dtype=object)
     labels = [join_names(list(names[row])) for row in chosen]
-    item, listed = (avoid_names(name, classes) for name in ("item", "labels"))
+    item, listed, stated = (avoid_names(name, classes) for name in ("item", "labels", "basis"))
     table = pd.DataFrame({item: list(items), listed: labels}, dtype=object)
-    return pd.concat([table, pd.DataFrame(scores, columns=list(classes))], axis=1)
+    numbers = pd.DataFrame(scores, columns=list(classes))
+    return pd.concat([table, numbers, pd.DataFrame({stated: [basis] * len(table)})], axis=1)
 
 
 class TableWriter:

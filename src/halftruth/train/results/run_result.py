@@ -52,7 +52,7 @@ ONLY_SHOWN = (
     "(--unlabelled-rows kept: every row of the data is there)"
 )
 # With fewer rows there is nothing to estimate scores from.
-_LEAST_ROWS = 30
+LEAST_ROWS = 30
 
 
 @dataclass
@@ -356,7 +356,7 @@ def estimate(
     where all labels are known, no label is present, rows are too few, or the scores do not rank the
     shown labels, with a warning unless `quiet`.
     """
-    if not (labels == UNKNOWN).any() or not (labels == PRESENT).any() or len(labels) < _LEAST_ROWS:
+    if not (labels == UNKNOWN).any() or not (labels == PRESENT).any() or len(labels) < LEAST_ROWS:
         return None
     try:
         return estimate_scores(p, labels, decisions(p), present, groups=groups)

@@ -16,7 +16,7 @@ from halftruth.data import DataError, decode_all
 from halftruth.data.decode_images import Progress, describe_bad
 from halftruth.data.errors import some
 from halftruth.data.features import check_features
-from halftruth.data.hints import list_hints, read_hints
+from halftruth.data.hints import Hint, list_hints, read_hints
 from halftruth.data.images import GivenImage, ImageStore, open_images
 from halftruth.data.memory import check_memory
 from halftruth.data.transforms import Augment
@@ -26,7 +26,6 @@ from halftruth.models import Classifier
 from halftruth.presence.decisions import Decisions, Rule, expect, parse_rule
 from halftruth.presence.decisions import decide as choose_thresholds
 from halftruth.presence.probabilities import Probabilities
-from halftruth.presence.ranking import NoRankingError
 from halftruth.presence.solvers import logit, sigmoid
 from halftruth.train.config import MANY_CLASSES_METHOD, Config, check_device, read_settings
 from halftruth.train.devices import OneProcess, make_accelerator
@@ -54,9 +53,11 @@ from halftruth.train.results.row_parts import (
 from halftruth.train.results.saved_model import build_saved_model, load_weights
 from halftruth.train.run_folder import (
     BEST,
+    MANIFEST,
     RESULT,
     CheckpointError,
     check_manifest,
+    digest,
     digest_features,
     load_checkpoint,
     read_result,
@@ -67,6 +68,8 @@ from halftruth.train.scored_rows import HELD_OUT, ScoredRows
 from halftruth.train.scoring import average_over_mirror, score_rows
 from halftruth.train.settings import SETTINGS
 
+# What a table says of scores before calibration.
+RAW = "sigmoid of the logits"
 # Decoded pixels that are held in memory at once.
 _BLOCK_BYTES = 256 << 20
 
@@ -176,6 +179,19 @@ class TrainedRun:
         return moved
 
     @cached_property
+    def fingerprint(self) -> str:
+        """A digest of the files of the run; tables of predictions state it."""
+        path = self.folder / MANIFEST
+        return digest(path.read_bytes())[:8] if path.exists() else "not finished"
+
+    def describe_basis(self, raw: bool = False) -> str:
+        """Return what the scores of a table of predictions are: of which run, at which level."""
+        labels_per_row, shares = self.level
+        known = [] if labels_per_row is None else [f"labels_per_row={labels_per_row:g}"]
+        known += [f"{self.classes[k]}={share:g}" for k, share in sorted(shares.items())]
+        return ", ".join([f"run {self.fingerprint}", *known, *[RAW] * raw])
+
+    @cached_property
     def decisions(self) -> Decisions:
         """The rule of the run, with one threshold per class on calibrated probabilities."""
         count = len(self.classes)
@@ -191,16 +207,15 @@ class TrainedRun:
 
     def decide(self, rule: str) -> Decisions:
         """Return decisions by another rule, from the scores of rows the model was not fitted on."""
-        parsed = parse_rule(rule)
         if self.result is None:
             raise CheckpointError(f"{self.folder}: training is not finished, so nothing is decided")
         shown = np.array(self.result["shown"], dtype=int)
         probabilities = self.infer(self.held_out.logits)
         try:
             return choose_thresholds(
-                probabilities, shown, parsed, self.fitted, shared=self.shares_curve
+                probabilities, shown, rule, self.fitted, shared=self.shares_curve
             )
-        except NoRankingError as error:
+        except ValueError as error:
             raise DataError(f"{self.folder}: {error}") from None
 
     def describe_expected(self, decisions: Decisions) -> str:
@@ -285,11 +300,11 @@ class TrainedRun:
         The names are file names, ids of the features, or row numbers; `items` gives others.
         `hints`: those of a run that was trained with hints, as files, DataFrames or arrays (N, K);
         without them, predictions are those of the model alone.
-        Predicted labels are joined by "|". `decide`: another rule than that of training, such as
-        "precision=0.9". `labels_per_row`, `prevalence`: see `at_level`. `raw`: the sigmoid of the
-        logits instead of probabilities; the predicted labels stay the same. `top`: the names and
-        probabilities of so many most probable classes, joined by "|", instead of one column per
-        class; rows are then scored in blocks.
+        Predicted labels are joined by "|"; `basis` states the run and the level. `decide`: another
+        rule than that of training, such as "precision=0.9". `labels_per_row`, `prevalence`: see
+        `at_level`. `raw`: the sigmoid of the logits instead of probabilities; the predicted labels
+        stay the same. `top`: the names and probabilities of so many most probable classes, joined
+        by "|", instead of one column per class; rows are then scored in blocks.
         """
         given: dict[str, Any] = {
             "images": images, "features": features, "text": text, "bad_images": bad_images,
@@ -315,8 +330,9 @@ class TrainedRun:
         decisions = self.decisions if decide is None else self.decide(decide)
         shown, chosen = scores.probabilities, decisions(scores.probabilities)
         table = make_prediction_table(
-            scores.items, scores.raw if raw else shown, self.classes, chosen, top
-        )
+            scores.items, scores.raw if raw else shown, self.classes, chosen,
+            self.describe_basis(bool(raw)), top,
+        )  # fmt: skip
         column = self.config.text
         if scores.texts is not None and column is not None:
             table.insert(1, avoid_names(column, table.columns), scores.texts)
@@ -459,10 +475,15 @@ class TrainedRun:
                 f"{self.folder}: expected {len(record['files'])} hints (hints=, --hints) in the "
                 f"order of training ({some(record['files'])}), got {len(sources)}"
             )
-        found = read_hints(sources, self.classes, scores.items, len(scores.items), record["names"])
+        found = self.read_hints(sources, scores.items)
         weights = HintWeights.from_dict(record["weights"])
         combined = weights(scores.logits, [hint.scores for hint in found])
         return self._make_scores(scores.items, combined, scores.bad)
+
+    def read_hints(self, sources: Sequence[object], items: Sequence[str]) -> list[Hint]:
+        """Return hints of items, with the names that training had for their columns."""
+        names = ((self.result or {}).get("hints") or {}).get("names")
+        return read_hints(sources, self.classes, items, len(items), names)
 
     def read_features(
         self,

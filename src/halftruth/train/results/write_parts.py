@@ -126,10 +126,12 @@ class PartsFolder:
         """The table with probabilities in 32 or 16 bits; decisions stay as they were."""
         import pyarrow as pa
 
-        floats = table.select_dtypes("float").columns
+        # By name: the columns of a table without rows have no kind.
+        floats = [name for name in self.run.classes if name in table]
         kinds = dict.fromkeys(table.columns, pa.string())
         kinds |= dict.fromkeys(floats, pa.float16() if self.half else pa.float32())
-        table = table.astype(dict.fromkeys(floats, np.float16 if self.half else np.float32))
+        number = np.float16 if self.half else np.float32
+        table = table.astype({**dict.fromkeys(table, object), **dict.fromkeys(floats, number)})
         return pa.Table.from_pandas(table, pa.schema(list(kinds.items())), preserve_index=False)
 
     def finish(self, bad_images: str) -> Written:
