@@ -9,7 +9,7 @@ _TRAIN = (
     "accelerate flask joblib matplotlib optuna pandas PIL pyarrow rich safetensors scipy sklearn "
     "tensorboard timm torchvision typer yaml"
 )
-_EXTRA = {**dict.fromkeys(_TRAIN.split(), "train"), "transformers": "text"}
+_EXTRA = {**dict.fromkeys(_TRAIN.split(), "train"), "transformers": "text", "ray": "ray"}
 
 # torchvision declares shape rules for these two even where its compiled library did not load.
 _SCHEMAS = tuple(

@@ -77,7 +77,7 @@ def test_predictions_do_not_depend_on_blocks_or_on_the_kind_of_matrix(run, monke
     texts, _ = make_texts()
     whole = trained.score(texts).logits
     monkeypatch.setattr("halftruth.train.inputs.feature_inputs.TEXTS_AT_ONCE", 17)
-    blocks = np.concatenate([part.logits for part in trained.score_blocks(text=texts)])
+    blocks = np.concatenate([part.logits for part in trained.open_parts(text=texts)])
     np.testing.assert_allclose(blocks, whole, atol=1e-5)
     matrix = trained.encoder.transform([], texts)
     with torch.no_grad():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,10 @@ from halftruth.train.task import group_repeated_items
 _VALIDATION = 0.1
 
 
+# Calls a function with the arguments of each task.
+Engine = Callable[[Callable[..., None], Sequence[tuple[Any, ...]]], object]
+
+
 def cross_scores(
     labels: LabelMatrix,
     folder: Path,
@@ -41,6 +45,7 @@ def cross_scores(
     seed: int = 0,
     groups: np.ndarray | None = None,
     verified: np.ndarray | None = None,
+    engine: Engine | None = None,
     quiet: bool = True,
     **settings: object,
 ) -> tuple[np.ndarray, list[tuple[str, str]]]:
@@ -50,6 +55,7 @@ def cross_scores(
     absent, 0 none; training takes them as those of `halftruth train --verdicts`. `settings` are
     those of `halftruth.fit`. The runs are in folder/fold0, fold1, ... and share
     their cache of images; a finished run is not repeated. Rows of bad images score NaN.
+    `engine(function, tasks)` trains the folds elsewhere, all at once, see `halftruth.ray`.
     `quiet=False` shows messages, and progress bars in a terminal.
     """
     items = np.arange(len(labels)).astype(str) if labels.items is None else labels.items
@@ -80,6 +86,8 @@ def cross_scores(
         for one in range(folds)
     ]
     scores, bad = np.full(labels.values.shape, np.nan), list[tuple[str, str]]()
+    if engine is not None:
+        engine(_train_fold, trainings)
     for number, run in enumerate(_train_folds(trainings, fold, quiet)):
         rows = np.flatnonzero(fold == number)
         held_out = None if features is None else features[rows]

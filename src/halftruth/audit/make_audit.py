@@ -26,7 +26,7 @@ from halftruth.audit.audit_inputs import (
     refuse_idle_weights,
 )
 from halftruth.audit.candidates import ScoredLabels
-from halftruth.audit.cross_scores import cross_scores
+from halftruth.audit.cross_scores import Engine, cross_scores
 from halftruth.audit.score_sources import read_scores, run_scores, trained_on
 from halftruth.data import DataError
 from halftruth.data.check import question_features
@@ -99,6 +99,7 @@ def make_audit(
     selection: Selection = "auto",
     unlabelled_rows: str = "auto",
     most: int = 100_000,
+    engine: Engine | None = None,
     quiet: bool = True,
     log: Callable[[str], None] = lambda text: None,
     **settings: Any,
@@ -114,7 +115,7 @@ def make_audit(
     about the data, `seed` and, for a run, `device` have an effect; the data of a run are used where
     no others are given. `reading`: how the label file is read. `split`: audit only this part.
     `unlabelled_rows`: "kept" if rows without a shown label are in the file, "dropped" if they were
-    left out; "auto": left out if there is none.
+    left out; "auto": left out if there is none. `engine`: see `cross_scores`.
     `log` receives messages; `quiet=False` shows progress bars in a terminal. The report of an audit
     is written by `halftruth.report.audit_report.write_audit_report`.
     """
@@ -122,6 +123,8 @@ def make_audit(
     seed, device = check_seed(settings.pop("seed", 0)), settings.pop("device", "auto")
     data = {name: value for name in _DATA if (value := settings.pop(name, None))}
     _check_options(source, labels, selection, most, device, settings)
+    if engine is not None and (labels is not None or _is_run(source)):
+        raise DataError("engine (--engine): has no effect, since no folds are trained")
     verdicts = read_earlier_verdicts(out)
     run = TrainedRun(source, device=device, quiet=quiet) if _is_run(source) else None
     file = labels or (source if run is None else run.config.labels)
@@ -139,6 +142,7 @@ def make_audit(
         scores, found = _read_given(source, inputs)
     else:
         training = {"folds": 5, "seed": seed, "device": device, "quiet": quiet, **settings}
+        training["engine"] = engine
         scores, found = _score_by_folds(inputs, verified, out, training)
     values = np.where(verified == 0, inputs.labels.values, verified).astype(np.int8)
     judged = replace(inputs.labels, stored=values)

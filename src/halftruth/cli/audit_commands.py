@@ -1,6 +1,7 @@
 """`halftruth audit` and `halftruth plan`: find missing and wrong labels, and what to ask next."""
 
 import inspect
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -84,6 +85,8 @@ def audit(
     read_features: Annotated[
         list[str] | None, typer.Option(help="key=value: how to read the features.")
     ] = None,
+    engine: o.Engine = None,
+    address: o.Address = None,
     overwrite: o.Overwrite = False,
 ) -> None:
     """Find missing and wrong labels: ranked candidates, estimated counts, a report.
@@ -98,6 +101,7 @@ def audit(
 
     check_device(inputs.get("device", "auto"))
     o.check_folder(out)
+    o.check_engine(engine, address)
     from halftruth.audit.audit_folder import list_foreign_files
     from halftruth.audit.make_audit import make_audit
     from halftruth.report.audit_report import write_audit_report
@@ -119,11 +123,16 @@ def audit(
     }
     if labels is not None or source.is_file():
         o.check_outputs(list_foreign_files(out, labels or source), overwrite=overwrite)
+    trainer = None
+    if engine == "ray":
+        from halftruth.ray import run_tasks
+
+        trainer = partial(run_tasks, address=address)
     try:
         found = make_audit(
             source, labels, out=out, split=split, reading=reading, selection=selection, most=most,
-            unlabelled_rows=unlabelled_rows, quiet=False, log=tell, **inputs, **training,
-            **more, **given,
+            unlabelled_rows=unlabelled_rows, engine=trainer, quiet=False, log=tell, **inputs,
+            **training, **more, **given,
         )  # fmt: skip
     except Interrupted as stop:
         tell("stopped; the same command continues")

@@ -7,7 +7,7 @@ import typing
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 import yaml
@@ -183,13 +183,15 @@ def check_outputs(out: Path | Iterable[Path], *read: Any, overwrite: bool | None
     command has no such option.
     """
     lists = ([some] if isinstance(some, str | Path) else some or [] for some in read)
+    from halftruth.data.remote import file_exists, is_remote
+
     used = [Path(one) for some in lists for one in some if Path(one).exists()]
     for path in [out] if isinstance(out, Path) else out:
-        if path.exists() and any(path.samefile(one) for one in used):
+        if not is_remote(path) and path.exists() and any(path.samefile(one) for one in used):
             raise typer.BadParameter(
                 f"{path} is a file that this command reads; give another name", param_hint="--out"
             )
-        if path.exists() and not overwrite:
+        if file_exists(path) and not overwrite:
             more = "" if overwrite is None else ", or --overwrite to replace it"
             raise typer.BadParameter(f"{path} exists; give another name{more}", param_hint="--out")
 
@@ -201,6 +203,16 @@ def find_run(place: str) -> Path:
 
         return download(place)
     return Path(place)
+
+
+Engine = Annotated[Literal["ray"] | None, typer.Option(help="Work on a Ray cluster.")]
+Address = Annotated[str | None, typer.Option(help="The Ray cluster: auto, or ray://host.")]
+
+
+def check_engine(engine: str | None, address: str | None) -> None:
+    """Refuse an address without an engine."""
+    if address and not engine:
+        raise typer.BadParameter("has no effect without --engine ray", param_hint="--address")
 
 
 Run = Annotated[Path, typer.Argument(help="Run folder, or hf://user/repo.", parser=find_run)]

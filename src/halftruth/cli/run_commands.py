@@ -1,5 +1,6 @@
 """`halftruth evaluate`, `predict`, `decide` and `export`."""
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -96,6 +97,8 @@ def evaluate(
         trained, labels, images=images or None, features=features or None, split=split,
         hints=hints or None, reading=reading, decide=decide, unknown=unknown,
     )  # fmt: skip
+    if not trained.accelerator.is_main_process:
+        return
     show_evaluation(found)
     if out is not None:
         written = found._asdict() | {"classes": found.classes.to_dict(orient="records")}
@@ -125,8 +128,9 @@ def predict(
     features: o.Features = None,
     hints: Hints = None,
     out: Annotated[
-        Path, typer.Option("--out", "-o", help="Table to write: .csv or .parquet.")
-    ] = Path("predictions.csv"),
+        str,
+        typer.Option("--out", "-o", help="Table (.csv, .parquet), or folder of parts (ends in /)."),
+    ] = "predictions.csv",
     decide: Decide = None,
     labels_per_row: LabelsPerRow = None,
     prevalence: Prevalence = None,
@@ -145,6 +149,12 @@ def predict(
     bad_images: Annotated[
         str, typer.Option(help="Images that cannot be read: skip or fail.")
     ] = "skip",
+    float16: Annotated[
+        bool,
+        typer.Option("--float16", help="Write 16 bits, not 32, in a folder of parts."),
+    ] = False,
+    engine: o.Engine = None,
+    address: o.Address = None,
     overwrite: o.Overwrite = False,
     flip: Flip = False,
     device: o.Device = None,
@@ -153,8 +163,16 @@ def predict(
 
     halftruth predict runs/first new_photos/*.jpg --out predictions.csv
     """
-    _check_table(out)
-    o.check_outputs(out, inputs, images, features, hints, overwrite=overwrite)
+    folder, path = out.endswith("/"), Path(out)
+    if not folder:
+        _check_table(path)
+        o.check_outputs(path, inputs, images, features, hints, overwrite=overwrite)
+    o.check_engine(engine, address)
+    for name, value in (("--float16", float16), ("--engine", engine)):
+        if value and not folder:
+            raise typer.BadParameter(
+                "has no effect without --out with a folder, such as predictions/", param_hint=name
+            )
     _check_rule(decide)
     if raw and (decide or labels_per_row or prevalence):
         raise typer.BadParameter(
@@ -171,19 +189,42 @@ def predict(
         if len(inputs) > 1:
             raise typer.BadParameter(f"expected one {kind}, got {len(inputs)} paths")
         source = inputs[0]
-    count, bad = write_predictions(
-        trained, out, source,
-        images=images or None, features=features or None, bad_images=bad_images,
-        hints=hints or None, decide=decide, raw=raw, top=top,
-    )  # fmt: skip
-    _say_decisions(trained, decide, count, out)
-    for name, reason in bad:
+    given: dict[str, Any] = {
+        "images": images or None, "features": features or None, "bad_images": bad_images,
+        "hints": hints or None, "decide": decide, "raw": raw, "top": top,
+    }  # fmt: skip
+    if not folder:
+        if trained.accelerator.num_processes > 1:
+            raise typer.BadParameter(
+                f"several processes write a folder of parts; expected a name that ends in /, got "
+                f"{out}",
+                param_hint="--out",
+            )
+        found: Any = write_predictions(trained, path, source, **given)
+    else:
+        from halftruth.train.results.write_parts import write_parts
+
+        writer = None
+        if engine == "ray":
+            from halftruth.ray import write_missing
+
+            writer = partial(write_missing, address=address, device=device or "auto")
+        more: dict[str, Any] = {"half": float16, "overwrite": overwrite, "engine": writer}
+        found = write_parts(trained, path, source, **given, **more)
+    if found is None:
+        # The main process says the rest.
+        return
+    _say_decisions(trained, decide, found[0], path)
+    for name, reason in found[1]:
         say(f"left out: {name}: {reason}")
 
 
 def _say_decisions(trained: Any, decide: str | None, count: int, out: Path) -> None:
+    from halftruth.data.errors import mask
+    from halftruth.data.remote import to_url
+
     decisions = trained.decisions if decide is None else trained.decide(decide)
-    say(f"{count:,} rows written to {out}; decisions by {decisions.rule}")
+    say(f"{count:,} rows written to {mask(to_url(out))}; decisions by {decisions.rule}")
     pairs = zip(trained.classes, decisions.predicted, strict=True)
     list_not_predicted([name for name, is_predicted in pairs if not is_predicted])
     if expected := trained.describe_expected(decisions):

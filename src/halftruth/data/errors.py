@@ -3,15 +3,33 @@
 from __future__ import annotations
 
 import difflib
+import re
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from halftruth.labels import check_classes
 
+_USER, _QUERY = re.compile(r"(:/{1,2})[^/@\s]*@"), re.compile(r"(https?:/[^?\s]*\?)[^\s'\"]+")
+
+
+def mask(text: object) -> str:
+    """Return a text without the user, password and query of addresses.
+
+    >>> mask("https://me:word@host/a.csv?X-Amz-Signature=1f")
+    'https://host/a.csv?...'
+    """
+    return _QUERY.sub(r"\1...", _USER.sub(r"\1", str(text)))
+
 
 class DataError(ValueError):
-    """Invalid input; the message names the place, what was expected and found, and what to do."""
+    """Invalid input; the message names the place, what was expected and found, and what to do.
+
+    Secrets of addresses are masked.
+    """
+
+    def __init__(self, text: object) -> None:
+        super().__init__(mask(text))
 
 
 def class_names(names: Iterable[str], place: object) -> tuple[str, ...]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,6 +26,9 @@ from halftruth.data.readers.cells import number_rows
 from halftruth.data.readers.numpy_file import find_matrix, load_arrays
 from halftruth.data.readers.text_table import ITEM_COLUMNS, plain
 from halftruth.data.shards import ARROW, PARQUET, expand_shards
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 # Rows of a block, at most, and its bytes, about.
 BLOCK_ROWS, BLOCK_BYTES = 16384, 64 << 20
@@ -48,10 +52,11 @@ class BlockSource:
         """The names of the columns; None for a bare matrix."""
         return self.columns.names
 
-    def blocks(self) -> Iterator[FeatureColumns]:
-        """Yield the columns of all rows, in order, block by block."""
-        for at in range(0, self.count, BLOCK_ROWS):
-            yield self.columns.select(np.arange(at, min(at + BLOCK_ROWS, self.count)))
+    def blocks(self, first: int = 0, last: int | None = None) -> Iterator[FeatureColumns]:
+        """Yield the columns of the rows from `first` to before `last`, in order, in blocks."""
+        last = self.count if last is None else last
+        for at in range(first, last, BLOCK_ROWS):
+            yield self.columns.select(np.arange(at, min(at + BLOCK_ROWS, last)))
 
     def sample(self, rows: np.ndarray) -> FeatureColumns:
         """Return some rows, given by increasing numbers."""
@@ -80,10 +85,11 @@ class MatrixFile(BlockSource):
     def names(self) -> None:
         return None
 
-    def blocks(self) -> Iterator[FeatureColumns]:
+    def blocks(self, first: int = 0, last: int | None = None) -> Iterator[FeatureColumns]:
+        last = self.count if last is None else last
         rows = max(1, min(BLOCK_ROWS, BLOCK_BYTES // (8 * self.matrix.shape[1])))
-        for at in range(0, self.count, rows):
-            part = np.array(self.matrix[at : at + rows])
+        for at in range(first, last, rows):
+            part = np.array(self.matrix[at : min(at + rows, last)])
             yield bare_matrix(part, None, self.place, first=at)
 
     def find_gaps(self, most: int = 1000) -> np.ndarray:
@@ -124,6 +130,9 @@ class ArrowShards(BlockSource):
                     )
         self.read = [name for name in self.header if name not in drop_columns]
         self.categorical = [name for name in categorical if name in self.read]
+        # Where reading stands: the next row, what was read of it, and what comes then.
+        self._next, self._rest = -1, None
+        self._stream: Iterator[pa.Table] = iter(())
 
     @cached_property
     def ids(self) -> np.ndarray | None:  # type: ignore[override]
@@ -150,17 +159,40 @@ class ArrowShards(BlockSource):
     def names(self) -> list[str]:
         return next(self.blocks()).names or []
 
-    def blocks(self) -> Iterator[FeatureColumns]:
+    def blocks(self, first: int = 0, last: int | None = None) -> Iterator[FeatureColumns]:
+        last = self.count if last is None else last
         rows = max(1, min(BLOCK_ROWS, BLOCK_BYTES * self.count // max(self.size, 1)))
-        at = 1
+        while first < last:
+            # A block ends where a file ends, whose columns may be of other kinds.
+            end = next(end for end in accumulate(map(len, self.files)) if end > first)
+            count = min(rows, last - first, end - first)
+            columns = table_to_arrays(self._take(first, count, rows), self.place)
+            places = number_rows(self.place, first=first + 1)
+            yield select_feature_columns(
+                columns, places, self.place, (), self.categorical, part=True
+            )
+            first += count
+
+    def _take(self, first: int, count: int, rows: int) -> pa.Table:
+        """Return rows of one file. Those after the last ones are read on: no row group twice."""
+        import pyarrow as pa
+
+        if self._next != first:
+            self._rest, self._stream = None, self._read_from(first, rows)
+        self._next, found = first + count, list[pa.Table]()
+        while count:
+            table = self._rest if self._rest is not None else next(self._stream)
+            found.append(table.slice(0, count))
+            count -= len(found[-1])
+            self._rest = table.slice(len(found[-1])) if len(table) > len(found[-1]) else None
+        return pa.concat_tables(found)
+
+    def _read_from(self, first: int, rows: int) -> Iterator[pa.Table]:
+        start = 0
         for file in self.files:
-            for block in file.blocks(self.read, rows):
-                columns = table_to_arrays(block, self.place)
-                places = number_rows(self.place, first=at)
-                yield select_feature_columns(
-                    columns, places, self.place, (), self.categorical, part=True
-                )
-                at += len(block)
+            if first < start + len(file):
+                yield from file.blocks(self.read, rows, max(first - start, 0))
+            start += len(file)
 
     def sample(self, rows: np.ndarray) -> FeatureColumns:
         """Return some rows; texts that are all numbers are numbers, as in a table read at once."""

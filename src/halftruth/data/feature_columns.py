@@ -27,6 +27,7 @@ from halftruth.data.readers.text_table import (
     plain,
     read_table,
 )
+from halftruth.data.remote import is_remote, local_file
 from halftruth.data.shards import ARROW, PARQUET, expand_shards
 from halftruth.labels import LabelMatrix
 from halftruth.labels.checks import row_blocks
@@ -141,6 +142,12 @@ def read_feature_columns(
     name = path.name.lower()
     shards = expand_shards(path)
     sharded = all(one.name.lower().endswith((*PARQUET, *ARROW)) for one in shards)
+    if is_remote(path) and not sharded:
+        with local_file(path) as copy:
+            return read_feature_columns(
+                copy, key, drop_columns=drop_columns, categorical=categorical,
+                arff_labels=arff_labels, lenient=lenient,
+            )  # fmt: skip
     tabular = name.endswith(SUFFIXES) or sharded
     if key is not None and not name.endswith((".npy", ".npz")):
         raise DataError(f"{path}: key={key!r} is for .npz files")

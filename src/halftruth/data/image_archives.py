@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from halftruth.data.errors import DataError, some
 from halftruth.data.image_file import BadImage
 from halftruth.data.readers.arrow_file import ArrowFile, get_image_names
+from halftruth.data.remote import is_remote, list_remote, local_file, read_bytes, to_url
 from halftruth.data.shards import ARROW, PARQUET, TAR
 from halftruth.data.tar_shard import MAX_BYTES, TarShard, is_inside
 
@@ -34,7 +35,9 @@ class Archive(Protocol):
 
 def open_archive(path: Path) -> Archive:
     """Open a zip file, a tar shard, or a Parquet or Arrow file of images, by its ending."""
-    if not path.is_file():
+    if is_remote(path) and not is_archive(path):
+        return RemoteImages(path)
+    if not is_remote(path) and not path.is_file():
         raise DataError(f"{path}: there is no such folder, zip file or shard of images")
     name = path.name.lower()
     if name.endswith(TAR):
@@ -52,6 +55,8 @@ def open_archive(path: Path) -> Archive:
 def is_archive(path: Path) -> bool:
     """Return whether a file holds many images, by its ending or its first bytes."""
     named = path.name.lower().endswith((*TAR, *PARQUET, *ARROW))
+    if is_remote(path):
+        return "*" not in str(path) and (named or path.name.lower().endswith(".zip"))
     return path.is_file() and (named or zipfile.is_zipfile(path))
 
 
@@ -64,7 +69,8 @@ class ZipImages:
 
     def _open(self) -> zipfile.ZipFile:
         try:
-            return zipfile.ZipFile(self.path)
+            with local_file(self.path) as path:
+                return zipfile.ZipFile(path)
         except (OSError, zipfile.BadZipFile) as error:
             raise DataError(f"{self.path}: is neither a folder nor a zip file: {error}") from error
 
@@ -84,6 +90,28 @@ class ZipImages:
                 raise BadImage(name, "is larger than 1 GiB")
             return self._file.read(name)
         except (OSError, zipfile.BadZipFile, zlib.error, RuntimeError, EOFError) as error:
+            raise BadImage(name, f"cannot be read: {error}") from error
+
+
+class RemoteImages:
+    """Image files behind an address: of a folder, or that fit a pattern. Names are below it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, found = path, list_remote(path)
+        fixed = to_url(path).partition("*")[0]
+        # The folder that the names are in, as far as it is fixed.
+        top = fixed.rpartition("/")[0] if "*" in str(path) else fixed
+        self.files = {name.removeprefix(top).lstrip("/"): name for name in found}
+        if not found:
+            raise DataError(f"{to_url(path)}: there are no images")
+
+    def names(self) -> list[str]:
+        return list(self.files)
+
+    def read(self, name: str) -> bytes:
+        try:
+            return read_bytes(self.files[name])
+        except DataError as error:
             raise BadImage(name, f"cannot be read: {error}") from error
 
 

@@ -11,12 +11,19 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from halftruth.data.errors import DataError, nearest, some
-from halftruth.data.image_archives import Archive, ArrowImages, is_archive, open_archive
+from halftruth.data.errors import DataError, mask, nearest, some
+from halftruth.data.image_archives import (
+    Archive,
+    ArrowImages,
+    RemoteImages,
+    is_archive,
+    open_archive,
+)  # fmt: skip
 from halftruth.data.image_file import BadImage, decode_image, is_image_name, may_be_image, to_rgb
+from halftruth.data.remote import is_remote, read_bytes, to_url
 from halftruth.data.shards import expand_all, holds_shards
 
-GivenImage = str | Path | Image.Image | np.ndarray
+GivenImage = str | Path | bytes | Image.Image | np.ndarray
 
 
 class ImageStore:
@@ -104,6 +111,18 @@ class ImageStore:
         return decode_image(
             self.read_bytes(name), name, size=size, max_megapixels=self.max_megapixels
         )
+
+    def by_address(self) -> ImageStore:
+        """Return the store; of images behind addresses, one that need not list all files again."""
+        found = [one for one in self._archives.values() if isinstance(one, RemoteImages)]
+        if not found or len(found) < len(self.sources):
+            return self
+        files = {name: url for one in found for name, url in one.files.items()}
+        return GivenImages([*files.values()], [*files])
+
+    def select(self, names: Sequence[str]) -> ImageStore:
+        """Return a store of at least these images, to send to another process."""
+        return self
 
     def _holders(self, name: str) -> list[Path]:
         """The sources that have a file of exactly this name."""
@@ -246,13 +265,13 @@ class GivenImages(ImageStore):
     """Image files, PIL images and arrays in the order given, under their names.
 
     The name of a file is its path, the name of an image in memory its number, unless `names` has
-    one per image. An array is (H, W, 3) or (H, W), uint8.
+    one per image. An array is (H, W, 3) or (H, W), uint8; bytes are those of a file.
     """
 
     def __init__(self, images: Sequence[GivenImage], names: Sequence[str] | None = None) -> None:
         if names is None:
             names = [
-                str(image) if isinstance(image, str | Path) else str(row)
+                mask(to_url(image)) if isinstance(image, str | Path) else str(row)
                 for row, image in enumerate(images)
             ]
         if len(names) != len(images):
@@ -264,7 +283,7 @@ class GivenImages(ImageStore):
             known = self._images.setdefault(name, image)
             if known is not image and (not isinstance(known, str | Path) or known != image):
                 raise DataError(f"items: two images have the name {name!r}; give each its own")
-        self.sources = []
+        self.sources, self._archives = [], {}
 
     def names(self) -> list[str]:
         return list(self._names)
@@ -275,28 +294,50 @@ class GivenImages(ImageStore):
             return to_rgb(image, name)
         if isinstance(image, np.ndarray):
             return to_rgb(Image.fromarray(image), name)
+        return decode_image(self.read_bytes(name), name, size=size)
+
+    def read_bytes(self, name: str) -> bytes:
+        image = self._images[name]
         try:
-            data = Path(image).read_bytes()
+            if isinstance(image, str | Path):
+                return read_bytes(image)
+            return image if isinstance(image, bytes) else b""
         except OSError as error:
             raise BadImage(name, f"cannot be read: {error.strerror}") from error
-        return decode_image(data, name, size=size)
+        except DataError as error:
+            raise BadImage(name, str(error)) from error
+
+    def select(self, names: Sequence[str]) -> ImageStore:
+        # They were checked when this list was made.
+        found = GivenImages(())
+        found._names, found._images = list(names), {name: self._images[name] for name in names}
+        return found
+
+    def __getstate__(self) -> dict[str, object]:
+        return self.__dict__
+
+    def __setstate__(self, state: Mapping[str, object]) -> None:
+        self.__dict__.update(state)
 
     def __repr__(self) -> str:
         return f"a list of {len(self._names):,} images"
 
 
 def open_images(
-    source: GivenImage | Sequence[GivenImage], names: Sequence[str] | None = None
+    source: GivenImage | Sequence[GivenImage] | ImageStore, names: Sequence[str] | None = None
 ) -> ImageStore:
     """Images from a folder, zip file or shard, an image file, a PIL image, an array, or a list.
 
     An array (N, H, W, 3) is N images. `names` are for images that are given one by one.
     """
+    if isinstance(source, ImageStore):
+        return source
     if isinstance(source, np.ndarray) and source.ndim == 4:
         return GivenImages(list(source), names)
-    images = [source] if isinstance(source, str | Path | Image.Image | np.ndarray) else list(source)
+    single = isinstance(source, str | Path | bytes | Image.Image | np.ndarray)
+    images: list[GivenImage] = [source] if single else list(source)  # type: ignore[list-item, arg-type]
     paths = [Path(image) for image in images if isinstance(image, str | Path)]
-    places = [path for path in paths if path.is_dir() or is_archive(path) or holds_shards(path)]
+    places = [path for path in paths if is_archive(path) or holds_shards(path) or _is_folder(path)]
     if len(places) == len(images):
         return ImageStore(places)
     if places:
@@ -307,9 +348,15 @@ def open_images(
     return GivenImages(images, names)
 
 
+def _is_folder(path: Path) -> bool:
+    if not is_remote(path):
+        return path.is_dir()
+    return "*" in str(path) or not is_image_name(path.name.partition("?")[0])
+
+
 def _check(image: GivenImage, name: str) -> None:
     if isinstance(image, str | Path):
-        if not Path(image).is_file():
+        if not is_remote(image) and not Path(image).is_file():
             raise DataError(f"{image}: there is no such image, folder or zip file")
     elif isinstance(image, np.ndarray):
         if image.dtype != np.uint8 or not (
@@ -319,7 +366,7 @@ def _check(image: GivenImage, name: str) -> None:
                 f"image {name}: expected an array (height, width, 3) of uint8, 0 to 255, got "
                 f"{image.dtype} {image.shape}"
             )
-    elif not isinstance(image, Image.Image):
+    elif not isinstance(image, Image.Image | bytes):
         raise DataError(
             f"image {name}: expected a file, a PIL image or an array, got {type(image).__name__}"
         )

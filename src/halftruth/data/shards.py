@@ -13,6 +13,7 @@ from pathlib import Path
 
 from halftruth.data.errors import DataError
 from halftruth.data.image_file import is_image_name
+from halftruth.data.remote import file_exists, is_remote, list_remote, to_url
 
 TAR = (".tar",)
 PARQUET = (".parquet", ".pq")
@@ -31,6 +32,8 @@ def expand_shards(source: str | Path) -> list[Path]:
     ['s-08.tar', 's-09.tar', 's-10.tar']
     """
     path = Path(source)
+    if is_remote(path):
+        return [one for text in _expand_ranges(to_url(path)) for one in _expand_remote(text)]
     if path.is_dir():
         return _list_folder(path) or [path]
     if path.exists():
@@ -55,7 +58,7 @@ def expand_all(sources: Iterable[str | Path]) -> list[Path]:
 def exists(source: str | Path) -> bool:
     """Return whether a path or pattern names files or a folder."""
     try:
-        return all(path.exists() for path in expand_shards(source))
+        return all(file_exists(path) or "*" in str(path) for path in expand_shards(source))
     except DataError:
         return False
 
@@ -63,12 +66,29 @@ def exists(source: str | Path) -> bool:
 def holds_shards(source: str | Path) -> bool:
     """Return whether a path is a pattern, or a folder that holds shards and no images."""
     path = Path(source)
+    if is_remote(path):
+        return expand_shards(path) != [path]
     return bool(_list_folder(path)) if path.is_dir() else not path.exists() and exists(source)
+
+
+def _expand_remote(address: str) -> list[Path]:
+    """The shards of a pattern or folder behind an address; one of images is a folder by itself."""
+    if "*" not in address and Path(address).suffix:
+        return [Path(address)]
+    files = [Path(name) for name in list_remote(address)]
+    if not files:
+        raise DataError(f"{address}: there is no such file, and none fits such a pattern")
+    if "*" in address and not any(is_image_name(path.name) for path in files):
+        return files
+    return _choose_shards(address, files) or [Path(address)]
 
 
 def _list_folder(folder: Path) -> list[Path]:
     """The shards directly in a folder; none if it has images or shards of several kinds."""
-    files = sorted(path for path in folder.iterdir() if path.is_file())
+    return _choose_shards(folder, sorted(path for path in folder.iterdir() if path.is_file()))
+
+
+def _choose_shards(folder: str | Path, files: list[Path]) -> list[Path]:
     found = [path for path in files if path.name.lower().endswith(SHARDS)]
     found = [path for path in found if not path.name.startswith("metadata.")]
     if any(is_image_name(path.name) for path in files):

@@ -10,6 +10,7 @@ from pathlib import Path
 from halftruth.data.errors import DataError
 from halftruth.data.image_file import BadImage, is_image_name
 from halftruth.data.readers.cells import parse_object
+from halftruth.data.remote import local_file
 
 MAX_BYTES = 1 << 30
 
@@ -19,8 +20,10 @@ class TarShard:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.places = list_tar(path)
-        self._descriptor = os.open(path, os.O_RDONLY)
+        # A copy of a shard behind an address lives as long as it is open.
+        with local_file(path) as local:
+            self.places = list_tar(local)
+            self._descriptor = os.open(local, os.O_RDONLY)
 
     def names(self) -> list[str]:
         return list(self.places)

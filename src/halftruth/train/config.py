@@ -162,8 +162,17 @@ class Config(Settings):
         files = [("labels", self.labels), ("truth", self.truth)]
         files += [("features", path) for path in self.features]
         files += [("hints", path) for path in self.hints] + [("hint_names", self.hint_names)]
+        from halftruth.data.errors import mask
         from halftruth.data.shards import exists
 
+        every = [*files, *(("images", path) for path in self.images)]
+        if secret := [f"{name}: {mask(to)}" for name, to in every if to and mask(to) != str(to)]:
+            # Nothing else is checked: messages would show it.
+            return [
+                f"{one}: has a password or a signature, which the run folder would keep; give "
+                "credentials by the usual variables, or copy the file"
+                for one in secret
+            ]
         found += [
             f"{name}: there is no file or folder {path}"
             for name, path in files

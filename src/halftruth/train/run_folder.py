@@ -10,6 +10,7 @@ import hashlib
 import json
 import math
 import os
+import tempfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -22,6 +23,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from halftruth.data.remote import is_remote, upload
 from halftruth.data.wide_matrix import WideMatrix
 from halftruth.labels import SparseLabels
 from halftruth.train.config import Config, ConfigError, read_settings
@@ -70,6 +72,11 @@ def replace_file(path: Path, shared: bool = False) -> Iterator[Path]:
 
     `shared`: several processes may write the file at the same time.
     """
+    if is_remote(path):
+        with tempfile.TemporaryDirectory(prefix="halftruth-") as folder:
+            yield (copy := Path(folder) / path.name)
+            upload(copy, path)
+        return
     target = Path(os.path.realpath(path))
     new = target.with_name(f".{os.getpid() if shared else 'new'}.{target.name}")
     try:

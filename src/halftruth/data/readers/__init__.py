@@ -19,7 +19,8 @@ from halftruth.data.readers.label_table import (
 from halftruth.data.readers.numpy_file import read_matrix
 from halftruth.data.readers.text_table import SUFFIXES
 from halftruth.data.readers.voc import read_voc
-from halftruth.data.shards import TAR, holds_shards
+from halftruth.data.remote import file_exists, is_remote, local_file
+from halftruth.data.shards import ARROW, PARQUET, TAR, holds_shards
 from halftruth.labels import LabelMatrix
 from halftruth.reading import READING, without_defaults
 
@@ -54,6 +55,10 @@ def read_label_file(
             "zero, blank, minus_one: have no effect with soft labels, in which 0 is absent, 1 is "
             "present and blank is unknown; leave them out"
         )
+    shards = holds_shards(source) or source.name.lower().endswith((*TAR, *PARQUET, *ARROW))
+    if is_remote(source) and not shards:
+        with local_file(source) as copy:
+            return read_label_file(copy, reading, sparse)
     kind = format_of(source)
     if foreign := sorted(name for name in options if kind not in READING[name].formats):
         known = sorted(name for name, option in READING.items() if kind in option.formats)
@@ -86,7 +91,7 @@ def format_of(source: Path) -> str:
             "or .parquet (image folder), nor shards (.tar, .parquet, .arrow); give the label file "
             "itself"
         )
-    if not source.exists():
+    if not file_exists(source):
         raise DataError(f"{source}: there is no such file or folder")
     if name.endswith(SUFFIXES):
         return "table"

@@ -14,6 +14,7 @@ import numpy as np
 
 from halftruth.data.errors import DataError, refuse_twice, some
 from halftruth.data.readers.cell_codes import BLANK
+from halftruth.data.remote import is_remote, open_remote
 from halftruth.data.shards import PARQUET
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ class ArrowFile:
         import pyarrow as pa
 
         self.path = path
-        if not path.is_file():
+        if not is_remote(path) and not path.is_file():
             raise DataError(f"{path}: there is no such file")
         self._errors = (pa.ArrowException, OSError)
         self._process = os.getpid()
@@ -46,10 +47,11 @@ class ArrowFile:
 
         kind = "Parquet" if self._is_parquet else "Arrow"
         try:
+            place = open_remote(self.path) if is_remote(self.path) else self.path
             if self._is_parquet:
                 # A buffer would hold all row groups that are going to be read.
-                return pq.ParquetFile(self.path, pre_buffer=False)
-            source = pa.memory_map(str(self.path))
+                return pq.ParquetFile(place, pre_buffer=False)
+            source = pa.memory_map(str(place)) if place is self.path else pa.PythonFile(place)
             try:
                 # The table stays on disk: it points into the memory map.
                 return pa.ipc.open_file(source).read_all()
@@ -103,18 +105,24 @@ class ArrowFile:
         except self._errors as error:
             raise DataError(f"{self.path}: cannot be read: {error}") from error
 
-    def blocks(self, columns: Sequence[str] | None, rows: int) -> Iterator[pa.Table]:
-        """Yield Arrow tables of at most `rows` rows, in order."""
+    def blocks(
+        self, columns: Sequence[str] | None, rows: int, first: int = 0
+    ) -> Iterator[pa.Table]:
+        """Yield Arrow tables of at most `rows` rows, in order, from row `first` on."""
         import pyarrow as pa
 
         if not self._is_parquet:
             table = self.file if columns is None else self.file.select(list(columns))
-            for at in range(0, len(self), rows):
+            for at in range(first, len(self), rows):
                 yield table.slice(at, rows)
             return
+        part, skip = self.locate(first)
+        groups = list(range(part, len(self.starts) - 1))
         try:
-            for batch in self.file.iter_batches(batch_size=rows, columns=columns):
-                yield pa.Table.from_batches([batch])
+            for batch in self.file.iter_batches(rows, row_groups=groups, columns=columns):
+                if skip < len(batch):
+                    yield pa.Table.from_batches([batch.slice(skip)])
+                skip = max(skip - len(batch), 0)
         except self._errors as error:
             raise DataError(f"{self.path}: cannot be read: {error}") from error
 

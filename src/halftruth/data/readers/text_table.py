@@ -33,6 +33,7 @@ from halftruth.data.readers.cells import (
     columns_of_records,
     parse_object,
 )
+from halftruth.data.remote import is_remote, local_file
 from halftruth.data.shards import ARROW, PARQUET, TAR, expand_shards
 from halftruth.data.tar_shard import read_tar_samples
 
@@ -112,6 +113,9 @@ def read_table(
     shards = expand_shards(path)
     if shards != [path] or name.endswith((*PARQUET, *ARROW, *TAR)):
         return _read_shards(path, shards)
+    if is_remote(path):
+        with local_file(path) as copy:
+            return read_table(copy, delimiter, columns, quotes)
     if name.endswith(".jsonl"):
         return _read_json_lines(path)
     if not name.endswith(TEXT_SUFFIXES):

@@ -14,7 +14,7 @@ from torch import nn
 from halftruth.data import DataError
 from halftruth.data.decode_images import describe_bad
 from halftruth.data.errors import option, some
-from halftruth.data.feature_blocks import open_blocks
+from halftruth.data.feature_blocks import BlockSource, open_blocks
 from halftruth.data.feature_columns import FeatureColumns, feature_columns_from_frame
 from halftruth.data.features import find_rows
 from halftruth.data.hints import read_hint
@@ -25,6 +25,8 @@ from halftruth.data.readers.text_table import (
     index_ids,
     read_table,
 )
+from halftruth.data.remote import describe_file
+from halftruth.data.shards import expand_shards
 from halftruth.data.table_encoder import ColumnEncoder
 from halftruth.data.text_encoder import check_texts
 from halftruth.data.wide_matrix import Matrix, WideMatrix
@@ -262,38 +264,52 @@ def encode(
     return matrix, ids, texts
 
 
-def encode_blocks(
-    config: Config,
-    encoder: FeatureEncoder,
-    features: Any = None,
-    text: object = None,
-    images: object = None,
-) -> Iterator[Encoded]:
-    """Yield the same as `encode` in blocks of rows, where the inputs can be read in blocks.
+class EncodedRows:
+    """The rows of `encode`, read in blocks where the inputs allow it, otherwise all at once.
 
-    These are one .npy, Parquet or Arrow file (or shards of it), and text without features.
+    Blocks are read of one .npy, Parquet or Arrow file (or shards of it), and texts are encoded in
+    blocks where they are alone.
     """
-    files = [] if features is None or is_matrix(features) else features
-    paths = [] if isinstance(files, pd.DataFrame) else list_files(files)
-    if images is not None:
-        yield encode(config, encoder, features, text, images)
-        return
-    new = NewRows(encoder)
-    if text is None and len(paths) == 1:
-        source = open_blocks(paths[0], options_for(paths[0], feature_options(config)))
-        for block in source.blocks():
-            yield new.encode([block]), block.ids, None
-        new.warn()
-        return
-    if text is not None and features is None:
-        texts, ids = _read_texts(config, text)
-        for at in range(0, len(texts), TEXTS_AT_ONCE):
-            some = slice(at, at + TEXTS_AT_ONCE)
-            own = None if ids is None else ids[some]
-            yield new.encode([], texts[some]), own, texts[some]
-        new.warn()
-        return
-    yield encode(config, encoder, features, text)
+
+    def __init__(
+        self,
+        config: Config,
+        encoder: FeatureEncoder,
+        features: Any = None,
+        text: Any = None,
+        images: Any = None,
+    ) -> None:
+        files = [] if features is None or is_matrix(features) else features
+        paths = [] if isinstance(files, pd.DataFrame) else list_files(files)
+        self.new, self.size = NewRows(encoder), 0.0
+        self.source: BlockSource | None = None
+        self.texts: list[str] | None = None
+        self.ids: np.ndarray | None = None
+        self.matrix: Any = None
+        if text is None and images is None and len(paths) == 1:
+            self.source = open_blocks(paths[0], options_for(paths[0], feature_options(config)))
+            self.count = self.source.count
+            self.size = sum(describe_file(one)[0] for one in expand_shards(paths[0]))
+        elif text is not None and features is None and images is None:
+            self.texts, self.ids = _read_texts(config, text)
+            self.count = len(self.texts)
+        else:
+            self.matrix, self.ids, self.texts = encode(config, encoder, features, text, images)
+            self.count = len(self.matrix)
+
+    def blocks(self, first: int, last: int) -> Iterator[Encoded]:
+        """Yield the rows from `first` to before `last`."""
+        if self.source is not None:
+            for block in self.source.blocks(first, last):
+                yield self.new.encode([block]), block.ids, None
+            return
+        rows = TEXTS_AT_ONCE if self.matrix is None else last - first
+        for at in range(first, last, rows):
+            some = slice(at, min(at + rows, last))
+            ids = None if self.ids is None else self.ids[some]
+            texts = None if self.texts is None else self.texts[some]
+            matrix = self.new.encode([], texts) if self.matrix is None else self.matrix[some]
+            yield matrix, ids, texts
 
 
 def feature_options(config: Config) -> dict[str, Any]:

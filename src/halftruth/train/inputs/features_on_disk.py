@@ -9,10 +9,12 @@ from pathlib import Path
 
 import numpy as np
 
+from halftruth.data.errors import mask
 from halftruth.data.feature_blocks import BlockSource, MatrixFile, open_blocks
 from halftruth.data.feature_columns import FeatureColumns
 from halftruth.data.features import match_rows, refuse_labels
 from halftruth.data.memory import get_free_memory
+from halftruth.data.remote import describe_file, is_remote
 from halftruth.data.wide_matrix import MOST_FEATURES
 from halftruth.labels import LabelMatrix
 from halftruth.train.config import Config
@@ -153,8 +155,7 @@ def _name_file(
 
     facts: list[object] = [str(encoder.describe_exactly())]
     for path in expand_all(config.features):
-        stat = path.stat()
-        facts.append([str(path.resolve()), stat.st_size, stat.st_mtime_ns])
+        facts.append([mask(path) if is_remote(path) else str(path.resolve()), *describe_file(path)])
     facts.append(None if labels.items is None else "\0".join(map(str, labels.items)))
     facts.append(None if texts is None else "\0".join(texts))
     key = digest(*(str(fact).encode() + b"|" for fact in facts))

@@ -16,7 +16,7 @@ from halftruth.train.results.output_tables import (
     escape_formula,
     make_prediction_table,
 )
-from halftruth.train.results.trained_run import RAW, TrainedRun, open_run
+from halftruth.train.results.trained_run import RAW, TrainedRun, open_run, refuse_bad
 
 
 def predict(run: TrainedRun | str | Path, source: object = None, **options: Any) -> pd.DataFrame:
@@ -26,7 +26,7 @@ def predict(run: TrainedRun | str | Path, source: object = None, **options: Any)
 
 def read_predictions(path: Path) -> pd.DataFrame:
     """Return a table of `predict`; texts stay as they are written."""
-    if path.suffix == ".parquet":
+    if path.suffix == ".parquet" or path.is_dir():
         return pd.read_parquet(path)
     table = pd.DataFrame(read_table(path).columns, dtype=str)
     numbers = table.apply(pd.to_numeric, errors="coerce").dropna(axis=1)
@@ -93,14 +93,19 @@ def write_predictions(
 ) -> tuple[int, list[tuple[str, str]]]:
     """Write the table of `predict` as CSV or Parquet; return (rows, bad images).
 
-    Rows are scored and written in blocks, so that memory does not grow with them. Hints, which are
+    Rows are scored and written in parts, so that memory does not grow with them. Hints, which are
     matched to all rows at once, need all scores in memory.
     """
     run = open_run(run)
-    decide, raw, top = (options.pop(name, None) for name in ("decide", "raw", "top"))
+    shown = {name: options.pop(name, None) for name in ("decide", "raw", "top")}
+    parts = run.open_parts(source, **options)
     rows, bad = 0, list[tuple[str, str]]()
-    with TableWriter(path) as writer:
-        for scores in run.score_parts(source, **options):
-            writer.write(run.make_table(scores, decide, bool(raw), top))
-            rows, bad = rows + len(scores.items), bad + scores.bad
+    with TableWriter(path) as writer, run.logger.progress("parts", len(parts.units)) as advance:
+        for unit in parts.units:
+            for scores in parts.read(unit):
+                writer.write(run.make_table(scores, **shown))
+                rows, bad = rows + len(scores.items), bad + scores.bad
+            advance()
+        parts.warn()
+        refuse_bad(bad, rows + len(bad), options.get("bad_images", "skip"))
     return rows, bad

@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,11 @@ import numpy as np
 import pandas as pd
 
 from halftruth.data import DataError, decode_all
-from halftruth.data.decode_images import describe_bad
+from halftruth.data.decode_images import Progress, describe_bad
 from halftruth.data.errors import some
 from halftruth.data.features import check_features
 from halftruth.data.hints import Hint, list_hints, read_hints
-from halftruth.data.images import GivenImage, open_images
+from halftruth.data.images import GivenImage, ImageStore, open_images
 from halftruth.data.memory import check_memory
 from halftruth.data.transforms import Augment
 from halftruth.data.wide_matrix import Matrix, WideMatrix
@@ -28,14 +28,14 @@ from halftruth.presence.decisions import decide as choose_thresholds
 from halftruth.presence.probabilities import Probabilities
 from halftruth.presence.solvers import logit, sigmoid
 from halftruth.train.config import MANY_CLASSES_METHOD, Config, check_device, read_settings
-from halftruth.train.devices import make_accelerator
+from halftruth.train.devices import OneProcess, make_accelerator
 from halftruth.train.ensemble.hints import HintWeights
 from halftruth.train.inputs.batches import Inputs, make_inputs
 from halftruth.train.inputs.feature_encoder import FeatureEncoder
 from halftruth.train.inputs.feature_inputs import (
+    EncodedRows,
     Files,
     encode,
-    encode_blocks,
     is_matrix,
     read_run_features,
     warn_of_far_columns,
@@ -43,6 +43,13 @@ from halftruth.train.inputs.feature_inputs import (
 from halftruth.train.inputs.image_inputs import Images
 from halftruth.train.label_priors import parse_label_priors
 from halftruth.train.results.output_tables import avoid_names, make_prediction_table
+from halftruth.train.results.row_parts import (
+    LEAST_ROWS,
+    PART_ROWS,
+    RowParts,
+    cut_rows,
+    list_images,
+)  # fmt: skip
 from halftruth.train.results.saved_model import build_saved_model, load_weights
 from halftruth.train.run_folder import (
     BEST,
@@ -304,19 +311,27 @@ class TrainedRun:
             "workers": workers, "hints": hints, "items": items,
         }  # fmt: skip
         run = self.at_level(labels_per_row, prevalence)
-        blocks = [run.score(source, **given)] if top is None else run.score_parts(source, **given)
-        tables = [run.make_table(scores, decide, raw, top) for scores in blocks]
+        blocks = [run.score(source, **given)] if top is None else run.open_parts(source, **given)
+        bad, tables = list[tuple[str, str]](), list[pd.DataFrame]()
+        for scores in blocks:
+            tables.append(run.make_table(scores, decide, raw, top))
+            bad += scores.bad
+        refuse_bad(bad, sum(map(len, tables)) + len(bad), bad_images)
         return tables[0] if len(tables) == 1 else pd.concat(tables, ignore_index=True)
 
     def make_table(
-        self, scores: Scores, decide: str | None, raw: bool, top: int | None = None
+        self,
+        scores: Scores,
+        decide: str | None = None,
+        raw: bool | None = False,
+        top: int | None = None,
     ) -> pd.DataFrame:
         """Return the table of `predict` for scores."""
         decisions = self.decisions if decide is None else self.decide(decide)
         shown, chosen = scores.probabilities, decisions(scores.probabilities)
         table = make_prediction_table(
             scores.items, scores.raw if raw else shown, self.classes, chosen,
-            self.describe_basis(raw), top,
+            self.describe_basis(bool(raw)), top,
         )  # fmt: skip
         column = self.config.text
         if scores.texts is not None and column is not None:
@@ -346,50 +361,61 @@ class TrainedRun:
                 self.config, self.encoder, given["features"], given["text"], given["images"]
             )
             return self._with_hints(self._score_matrix(matrix, ids, names, texts), hints)
-        blocks = self._score_images(given["images"], names, bad_images, workers)
-        return self._with_hints(join_scores(blocks), hints)
+        store = open_images(given["images"], names)
+        names = store.names() if names is None else names
+        if not names:
+            raise DataError(f"there are no images in {store}")
+        with self.logger.progress("images", len(names)) as advance:
+            scores = self._share(store, names, workers, advance)
+        refuse_bad(scores.bad, len(names), bad_images)
+        return self._with_hints(scores, hints)
 
-    def score_parts(
-        self,
-        source: object = None,
-        *,
-        hints: object = None,
-        items: Sequence[str] | None = None,
-        **given: Any,
-    ) -> Iterator[Scores]:
-        """Yield scores in blocks of rows; all at once with hints and `items`, which name all."""
-        if hints or items is not None or self.config.hints:
-            yield self.score(source, hints=hints, items=items, **given)
-        else:
-            yield from self.score_blocks(source, **given)
-
-    def score_blocks(
+    def open_parts(
         self,
         source: object = None,
         *,
         images: ImageSource | None = None,
         features: FeatureSource | None = None,
         text: object = None,
+        items: Sequence[str] | None = None,
         bad_images: str = "skip",
         workers: int | None = None,
-    ) -> Iterator[Scores]:
-        """Yield the same as `score` in blocks of rows, so that memory does not grow with them."""
+        hints: object = None,
+        listed: bool = True,
+    ) -> RowParts[Scores]:
+        """Return the rows of `score` in parts, so that memory does not grow with them.
+
+        Parts depend on the rows only: one process and many score the same. Hints and `items`, which
+        name all rows, make one part. listed: False to score parts that another process has listed.
+        """
         given = self._sort_inputs(source, images, features, text, bad_images)
+        if hints or items is not None or self.config.hints:
+            whole = partial(self.score, bad_images=bad_images, workers=workers, **given)
+            return RowParts([None], lambda unit: iter([whole(items=items, hints=hints)]), None)
+        batch = 2 * self.config.batch_size
         if self.inputs is None:
-            yield from self._score_images(given["images"], None, bad_images, workers)
-            return
-        # Logits are float64, and there are several copies of them.
-        most, done = max(_BLOCK_BYTES // (64 * len(self.classes)), 1), 0
-        for matrix, ids, texts in encode_blocks(
+            units, count, size = list_images(given["images"], batch) if listed else ([], None, 0)
+            parts = RowParts(units, partial(self._score_images, workers=workers), count, size)
+            parts.block = _BLOCK_BYTES
+            return parts
+        rows = EncodedRows(
             self.config, self.encoder, given["features"], given["text"], given["images"]
-        ):
-            for at in range(0, len(matrix), most):
-                part = matrix[at : at + most]
-                numbers = np.arange(done, done + len(part))
-                own = numbers if ids is None else ids[at : at + most]
-                shown = None if texts is None else texts[at : at + most]
-                yield self._score_matrix(part, own, texts=shown)
-                done += len(part)
+        )
+        # Logits are float64, and there are several copies of them.
+        most = max(_BLOCK_BYTES // (64 * len(self.classes)), 1)
+
+        def score(unit: tuple[int, int]) -> Iterator[Scores]:
+            done = unit[0]
+            for matrix, ids, texts in rows.blocks(*unit):
+                for at in range(0, len(matrix), most):
+                    part = matrix[at : at + most]
+                    own = np.arange(done, done + len(part)) if ids is None else ids[at : at + most]
+                    shown = None if texts is None else texts[at : at + most]
+                    yield self._score_matrix(part, own, texts=shown)
+                    done += len(part)
+
+        units = cut_rows(rows.count, batch, PART_ROWS, least=LEAST_ROWS)
+        return RowParts(units, score, rows.count, rows.size, rows.new.warn, _BLOCK_BYTES)
 
     def _sort_inputs(
         self, source: object, images: object, features: object, text: object, bad_images: str
@@ -559,30 +585,56 @@ class TrainedRun:
         scores.texts = texts
         return scores
 
+    def _share(
+        self, store: ImageStore, names: list[str], workers: int | None, advance: Progress
+    ) -> Scores:
+        """Score images; several processes score a share each, and all get all scores."""
+        if self.accelerator.num_processes == 1:
+            return join_scores(self._score_images((store, names), workers, advance))
+        from accelerate.utils import gather_object
+
+        shares = np.array_split(np.arange(len(names)), self.accelerator.num_processes)
+        own = [names[row] for row in shares[self.accelerator.process_index]]
+        return join_scores(
+            gather_object([join_scores(self.alone._score_images((store, own), workers, advance))])
+        )
+
+    @property
+    def alone(self) -> "TrainedRun":
+        """The same run in this process alone, as if it were the only one."""
+        if self.accelerator.num_processes == 1:
+            return self
+        # The model is built once.
+        _ = self.model
+        mine = copy(self)
+        mine.accelerator = OneProcess(str(self.accelerator.device))  # type: ignore[assignment]
+        return mine
+
     def _score_images(
-        self, source: ImageSource, names: list[str] | None, bad_images: str, workers: int | None
+        self,
+        unit: tuple[Any, list[str] | None],
+        workers: int | None,
+        advance: Progress = lambda count: None,
     ) -> Iterator[Scores]:
-        store = open_images(source, names)
+        """Score the images of a store or of a shard, in blocks."""
+        store, names = unit
+        if not isinstance(store, ImageStore):
+            store = open_images(store)
         names = store.names() if names is None else names
-        if not names:
-            raise DataError(f"there are no images in {store}")
         size, threads = self.model.image_size, self.config.workers if workers is None else workers
         augment = Augment.preset("none", size, self.model.mean, self.model.std)
         block = max(_BLOCK_BYTES // (3 * size * size), 1)
-        kept, bad = 0, list[tuple[str, str]]()
-        with self.logger.progress("images", len(names)) as advance:
-            for at in range(0, len(names), block):
-                some = names[at : at + block]
-                done = decode_all(
-                    store, some, size, workers=max(threads, 1), on_bad="skip", progress=advance
-                )
-                good = np.flatnonzero(done.good)
-                inputs = Images(store, some, size, augment=augment, pixels=done.pixels)
-                kept, bad = kept + len(good), bad + done.bad
-                kept_names = [some[row] for row in good]
-                yield self._make_scores(kept_names, self._logits(inputs, good), done.bad)
-        if bad and (bad_images == "fail" or not kept):
-            raise DataError(describe_bad(bad, len(names)))
+        # A share may have no image.
+        for at in range(0, len(names) or 1, block):
+            some = names[at : at + block]
+            done = decode_all(
+                store, some, size, workers=max(threads, 1), on_bad="skip", progress=advance
+            )
+            good = np.flatnonzero(done.good)
+            inputs = Images(store, some, size, augment=augment, pixels=done.pixels)
+            yield self._make_scores(
+                [some[row] for row in good], self._logits(inputs, good), done.bad
+            )
 
     def _make_scores(
         self, names: list[str], logits: np.ndarray, bad: list[tuple[str, str]]
@@ -599,6 +651,12 @@ class TrainedRun:
 
 def _locate(path: str | Path) -> Path:
     return Path(path).resolve()
+
+
+def refuse_bad(bad: Sequence[tuple[str, str]], total: int, bad_images: str) -> None:
+    """Refuse images that cannot be read, if none can or all must be."""
+    if bad and (bad_images == "fail" or len(bad) == total):
+        raise DataError(describe_bad(bad, total))
 
 
 def join_scores(parts: Iterable[Scores]) -> Scores:
