@@ -231,7 +231,7 @@ def test_what_members_without_weights_per_label_learn():
 @pytest.mark.parametrize(("least", "has"), [(60, True), (61, False)])
 def test_an_mlp_needs_enough_rows(least, has, monkeypatch):
     monkeypatch.setattr("halftruth.train.ensemble.fit_ensemble.MLP_ROWS", least)
-    monkeypatch.setattr(members, "_MLP_STEPS", 5)
+    monkeypatch.setattr("halftruth.train.ensemble.mlp._STEPS", 5)
     x, truth = make_data(60)
     found = fit_ensemble(x, single_positive(truth, seed=0))
     assert ("mlp" in [one.name for one in found.table]) is has

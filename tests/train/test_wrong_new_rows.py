@@ -151,7 +151,7 @@ def weigh(labels):
         ("predict hinted x.csv --hints some.csv", 0, "no score at all for 2 of 3 classes, for"),
         ("evaluate hinted l.csv --features x.csv --hints l.csv", 0, "hint l.csv: a column alone p"),
         ("audit h.csv swapped.csv --out audit", 2, "missing labels are not known: the inputs do"),
-        ("audit certain.csv l.csv --out audit", 0, "all scores are 0 or 1, as labels and decision"),
+        ("audit certain.csv l.csv --out audit", 0, "ll scores are 0 or 1, as labels and decision"),
         ("predict hinted x.csv --hints h100.csv", 2, "between 0 and 1, as in training, got"),
         # What tells too much or nothing.
         ((*TRAIN, "--features", "leak.csv"), 0, "column alone predicts .*: 'CAT' the class 'cat'"),

@@ -53,7 +53,6 @@ from halftruth.train.results.row_parts import (
 from halftruth.train.results.saved_model import build_saved_model, load_weights
 from halftruth.train.run_folder import (
     BEST,
-    MANIFEST,
     RESULT,
     CheckpointError,
     check_manifest,
@@ -62,6 +61,7 @@ from halftruth.train.run_folder import (
     load_checkpoint,
     read_result,
     refuse_damage,
+    to_json,
 )
 from halftruth.train.run_logger import RunLogger
 from halftruth.train.scored_rows import HELD_OUT, ScoredRows
@@ -180,9 +180,14 @@ class TrainedRun:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A digest of the files of the run; tables of predictions state it."""
-        path = self.folder / MANIFEST
-        return digest(path.read_bytes())[:8] if path.exists() else "not finished"
+        """A digest of what turns scores into probabilities; tables of predictions state it.
+
+        It is the same in a copy of the run, and in a run that is repeated.
+        """
+        if self.result is None:
+            return "not finished"
+        curves = {name: self.result.get(name) for name in ("classes", "probabilities")}
+        return digest(to_json(curves).encode())[:8]
 
     def describe_basis(self, raw: bool = False) -> str:
         """Return what the scores of a table of predictions are: of which run, at which level."""
