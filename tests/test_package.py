@@ -96,7 +96,7 @@ for name in [*rooms, "bench.datasets", "plots.loss_figures"]:
 for room, name in names:
     use(name, lambda: getattr(room, name))
 """
-    pattern = rf'.* needs ({"|".join(missing.split())}): pip install "halftruth\[train\]"'
+    pattern = rf'.* needs ({"|".join(missing.split())}|ray): pip install "halftruth\[(train|ray)\]"'
     said = [line.split(" | ") for line in python(code).splitlines()]
     assert {"fit", "load", "TrainedRun", "HalftruthClassifier"} <= {name for name, _ in said}
     for name, sentence in said:

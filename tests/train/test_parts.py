@@ -8,6 +8,7 @@ import time
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from PIL import Image
 from real_processes import Command, ranks
 from tiny_data import IMAGES, SAME, arguments, command
@@ -49,7 +50,11 @@ def inputs(runs, kind):
     return run, ["--images" if kind == "images" else "--features", path[kind]]
 
 
-def assert_same(one, other, rounding=1e-6):
+# Two processes on a GPU may get other convolutions from cuDNN, whose products have ten bits.
+ROUNDING = 1e-4 if torch.cuda.is_available() else 1e-6
+
+
+def assert_same(one, other, rounding=ROUNDING):
     """The same rows and decisions, and probabilities but for rounding."""
     for name in one.columns:
         if name not in ("red", "green", "blue"):

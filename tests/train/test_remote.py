@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from tiny_data import IMAGES, arguments, command
 
 import halftruth
@@ -159,7 +160,7 @@ def test_features_are_predicted_and_trained_on_from_an_address(runs, store, data
     assert command(*train) == 0
     one, two = (halftruth.load(folder) for folder in (runs / "features", tmp_path / "run"))
     for ours, theirs in zip(one.model.parameters(), two.model.parameters(), strict=True):
-        np.testing.assert_allclose(ours.detach(), theirs.detach(), atol=1e-5)
+        torch.testing.assert_close(ours.cpu(), theirs.cpu(), atol=1e-5, rtol=1e-5)
     shown = capfd.readouterr()
     files = [file.read_bytes() for file in (tmp_path / "run").iterdir() if file.is_file()]
     assert not [file for file in files if SECRET.encode() in file]

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from halftruth.presence.uncertainty import Estimate
 
 TRAINING = "Training by folds (when no scores are given)"
+_ASSUMPTIONS = "How labels came to be missing"
 # Settings of what is audited, and of the training of each fold.
 _INPUTS = ("images", "features", "text", "encoder", "complete_rows", "device")
 _FOLD_SETTINGS = (
@@ -56,11 +57,16 @@ def audit(
         typer.Option(
             metavar="<text>",
             help="How labels are missing: auto, missing_at_random or single_positive.",
+            rich_help_panel=_ASSUMPTIONS,
         ),
     ] = "auto",
     unlabelled_rows: Annotated[
         Literal["auto", "kept", "dropped"],
-        typer.Option(metavar="<text>", help="Rows without a label: auto, kept or dropped."),
+        typer.Option(
+            metavar="<text>",
+            help="Rows without a label: auto, kept or dropped.",
+            rich_help_panel=_ASSUMPTIONS,
+        ),
     ] = "auto",
     most: Annotated[int, typer.Option(min=1, help="Most candidates of each kind.")] = 100_000,
     folds: Annotated[
