@@ -11,7 +11,7 @@ import pytest
 import torch
 from PIL import Image
 from real_processes import Command, ranks
-from tiny_data import IMAGES, SAME, arguments, command
+from tiny_data import SAME, command, train_two_runs
 
 import halftruth
 from halftruth.data import DataError
@@ -26,14 +26,7 @@ ROWS = 20_000
 def runs(data, tmp_path_factory):
     """A run on features, one on images, and inputs of several parts for each."""
     folder = tmp_path_factory.mktemp("parts")
-    shared = {"labels": data / "labels.csv", "device": "cpu", "report": False}
-    on_features = {**shared, "features": data / "features.npy", "method": "wan", "epochs": 1}
-    on_images = {**shared, **IMAGES, "images": data / "photos", "tune": "head", "method": "em"}
-    on_images["head_epochs"] = 1
-    for name, settings in (("features", on_features), ("images", on_images)):
-        options = {key: value for key, value in settings.items() if key != "labels"}
-        words = arguments(options | {"out": folder / name})
-        assert command("train", settings["labels"], *words) == 0
+    train_two_runs(data, folder)
     x = np.random.default_rng(0).normal(size=(ROWS, 3)).astype(np.float32)
     np.save(folder / "x.npy", x)
     table = pd.DataFrame(x, columns=["a", "b", "c"])

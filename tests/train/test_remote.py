@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from tiny_data import IMAGES, arguments, command
+from tiny_data import command, train_two_runs
 
 import halftruth
 from halftruth.data import DataError, ImageStore, read_features, read_labels
@@ -36,13 +36,7 @@ SECRET = "wJalrXUtnFEMI"
 def runs(data, tmp_path_factory):
     """A run on features, one on images, one on text."""
     folder = tmp_path_factory.mktemp("remote")
-    shared = {"labels": data / "labels.csv", "device": "cpu", "report": False}
-    on_features = {**shared, "features": data / "features.npy", "method": "wan", "epochs": 1}
-    on_images = {**shared, **IMAGES, "images": data / "photos", "tune": "head", "method": "em"}
-    for name, settings in (("features", on_features), ("images", on_images | {"head_epochs": 1})):
-        options = {key: value for key, value in settings.items() if key != "labels"}
-        words = arguments(options | {"out": folder / name})
-        assert command("train", settings["labels"], *words) == 0
+    train_two_runs(data, folder)
     return folder
 
 

@@ -82,6 +82,17 @@ def command(*words) -> int:
     return 0
 
 
+def train_two_runs(data: Path, folder: Path) -> None:
+    """Train a run on features and one on images, in folders of these names."""
+    shared = {"device": "cpu", "report": False}
+    features = {**shared, "features": data / "features.npy", "method": "wan", "epochs": 1}
+    images = {**shared, **IMAGES, "images": data / "photos", "tune": "head", "method": "em"}
+    images["head_epochs"] = 1
+    for name, settings in (("features", features), ("images", images)):
+        words = arguments(settings | {"out": folder / name})
+        assert command("train", data / "labels.csv", *words) == 0
+
+
 def records(folder: Path) -> list[dict]:
     """metrics.jsonl without the times."""
     lines = (folder / "metrics.jsonl").read_text().splitlines()

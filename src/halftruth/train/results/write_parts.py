@@ -35,6 +35,7 @@ from halftruth.data.shards import expand_shards
 from halftruth.train.results.row_parts import RowParts
 from halftruth.train.results.trained_run import Scores, TrainedRun, refuse_bad
 from halftruth.train.run_folder import BEST, RESULT, digest, replace_file, to_json, write_text
+from halftruth.train.run_logger import format_time
 
 # Readers of a folder of Parquet files pass over names that begin with an underscore.
 MANIFEST = "_manifest.json"
@@ -211,7 +212,8 @@ def follow(data: PartsFolder, missing: list[int], world: int, written: Iterator[
     there = f" ({total - left:,} are there already)" if left < total else ""
     size = f", about {format_bytes(parts.size)} to read" if parts.size else ""
     log(
-        f"{counted}{total:,} parts{there}{size}; {world:,} process{'es' * (world > 1)}, about "
+        f"{counted}{total:,} part{'s' * (total != 1)}{there}{size}; {world:,} "
+        f"process{'es' * (world > 1)}, about "
         f"{format_bytes(get_peak_memory() + 2 * parts.block)} of memory each"
     )
     started = said = news = time.monotonic()
@@ -236,26 +238,15 @@ def follow(data: PartsFolder, missing: list[int], world: int, written: Iterator[
                 said, rate = clock, done / (clock - started)
                 log(
                     f"{done:,} of {len(missing):,} parts, about {rate * rows / own:,.0f} rows/s; "
-                    f"about {describe_seconds(left / rate)} left; up to "
+                    f"about {format_time(left / rate)} left; up to "
                     f"{format_bytes(get_peak_memory())} of memory in this process"
                 )
             if clock - news > _PATIENCE:
                 raise DataError(
                     f"{to_url(data.folder)}: no part was written for "
-                    f"{describe_seconds(_PATIENCE)}, and {left:,} are missing: another process may "
+                    f"{format_time(_PATIENCE)}, and {left:,} are missing: another process may "
                     "have ended. The same command writes only these"
                 )
-
-
-def describe_seconds(seconds: float) -> str:
-    """Return a time in words.
-
-    >>> describe_seconds(40), describe_seconds(5000), describe_seconds(300_000)
-    ('40 s', '83 min', '83.3 h')
-    """
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 def get_peak_memory() -> float:
